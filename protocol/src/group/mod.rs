@@ -1,0 +1,1 @@
+//! The classic consumer group protocol: membership, assignors and the bytes members exchange.

@@ -1,0 +1,1 @@
+//! Kafka record batches: reading, writing, compression.

@@ -1,0 +1,2 @@
+//! keylane: a Kafka topic worked through by many workers, each key in order.
+

@@ -1,0 +1,3 @@
+//! The `keylane` binary.
+
+fn main() {}
