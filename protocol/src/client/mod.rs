@@ -1,0 +1,3 @@
+//! Composites over many connections, still without IO.
+
+pub mod net;

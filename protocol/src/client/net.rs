@@ -1,0 +1,716 @@
+//! Many connections to one cluster: who is asked over which connection, reconnects, metadata, coordinators.
+//!
+//! A request goes to a [`To`]: any broker, or a node for a purpose. Each (node, purpose) has a connection of its own,
+//! so that no long poll and no pending JoinGroup stands in front of a heartbeat or a commit. Connections are made on
+//! demand and again after a back-off with jitter. A request gets one [`NetEvent::Outcome`]; whether it is worth
+//! another try is the sender's decision.
+//!
+//! The driver asks [`Net::poll_connect`] and [`Net::poll_close`], moves bytes, and reports what became of each socket.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::{FindCoordinatorRequest, MetadataRequest, TopicName};
+
+use crate::api::{Api, Request, Response, text};
+use crate::connection::{Answer, Connection};
+use crate::error::{Class, Error, Fault, classify, code};
+use crate::frame::BufferPool;
+use crate::metadata::{Metadata, Recreated};
+
+/// What a connection is for. Requests of different purposes never wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Purpose {
+    /// Metadata, offsets, produce: answered at once.
+    Main,
+    /// Fetch long polls.
+    Fetch,
+    /// JoinGroup and SyncGroup, which the coordinator holds back.
+    Join,
+    /// All other requests to a coordinator: heartbeats and commits.
+    Group,
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum To {
+    /// Whichever broker can be reached.
+    Any,
+    /// One broker.
+    Node(i32, Purpose),
+}
+
+/// Names a connection to the driver. It stays the same when the connection is made anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId(pub u32);
+
+/// Settings of all connections.
+#[derive(Clone, Debug)]
+pub struct NetConfig {
+    /// Where to begin, in order.
+    pub bootstrap: Vec<(String, u16)>,
+    /// Kafka's `client.id`.
+    pub client_id: String,
+    /// Silence on a connection, while an answer is due, that fails it.
+    pub request_timeout: Duration,
+    /// First pause before a connection is made anew; it doubles.
+    pub reconnect_backoff: Duration,
+    /// Longest pause.
+    pub reconnect_backoff_max: Duration,
+    /// Metadata older than this is fetched again.
+    pub metadata_age_max: Duration,
+    /// Seed of the jitter.
+    pub seed: u64,
+}
+
+/// Which topics the metadata is kept for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// These topics; none of them is created by asking.
+    Topics(BTreeSet<String>),
+    /// Every topic of the cluster.
+    All,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum NetEvent<T> {
+    /// The outcome of a request.
+    Outcome(T, Result<Response, Error>),
+    /// The metadata was refreshed; with the topics that were made again.
+    Metadata(Vec<Recreated>),
+    /// A broker cannot be reached any more, or not yet.
+    Down(String, String),
+    /// A broker that could not be reached answers.
+    Up(String),
+}
+
+enum Token<T> {
+    Metadata { all: bool },
+    Coordinator(String),
+    User(T),
+}
+
+enum LinkState<T> {
+    /// Nothing to do, or waiting until `not_before` to connect for what waits.
+    Idle {
+        not_before: Duration,
+    },
+    /// The driver was asked to connect, or is about to be.
+    Connecting {
+        asked: bool,
+    },
+    Up(Connection<Token<T>>),
+}
+
+struct Link<T> {
+    to: To,
+    state: LinkState<T>,
+    /// Consecutive failures, for the back-off.
+    failures: u32,
+    /// Which bootstrap address is next.
+    turn: usize,
+    /// The address in use, for messages.
+    address: String,
+    waiting: Vec<(Request, Token<T>, Duration)>,
+}
+
+/// A group's coordinator, as far as it is known.
+#[derive(Debug, Default)]
+struct Coordinator {
+    node: Option<i32>,
+    in_flight: bool,
+    not_before: Duration,
+    failures: u32,
+    refused: Option<Error>,
+}
+
+/// The connections to one cluster. `T` names a request to its sender.
+pub struct Net<T> {
+    config: NetConfig,
+    links: BTreeMap<LinkId, Link<T>>,
+    by_destination: HashMap<To, LinkId>,
+    events: VecDeque<NetEvent<T>>,
+    closing: VecDeque<LinkId>,
+    pool: BufferPool,
+    metadata: Metadata,
+    interest: Interest,
+    metadata_in_flight: bool,
+    metadata_due: Option<Duration>,
+    metadata_tried_at: Option<Duration>,
+    metadata_failures: u32,
+    coordinators: HashMap<String, Coordinator>,
+    /// Addresses that are known to be down.
+    down: BTreeSet<String>,
+    last_error: Option<Error>,
+    ever_up: bool,
+    random: u64,
+    answers: Vec<Answer<Token<T>>>,
+}
+
+/// A pause that doubles with each failure, with a jitter of ±20 %.
+pub(crate) fn backoff(first: Duration, max: Duration, failures: u32, random: &mut u64) -> Duration {
+    let exact = first.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(max);
+    // splitmix64: jitter needs no more than that.
+    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut bits = *random;
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let share = 800 + (bits >> 33) % 401;
+    exact * share as u32 / 1000
+}
+
+const METADATA_PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+impl<T> Net<T> {
+    /// No connection is made before something is sent or metadata is wanted.
+    pub fn new(config: NetConfig) -> Self {
+        assert!(!config.bootstrap.is_empty(), "a bootstrap address is needed");
+        let random = config.seed;
+        Net {
+            config,
+            links: BTreeMap::new(),
+            by_destination: HashMap::new(),
+            events: VecDeque::new(),
+            closing: VecDeque::new(),
+            pool: BufferPool::default(),
+            metadata: Metadata::default(),
+            interest: Interest::Topics(BTreeSet::new()),
+            metadata_in_flight: false,
+            metadata_due: None,
+            metadata_tried_at: None,
+            metadata_failures: 0,
+            coordinators: HashMap::new(),
+            down: BTreeSet::new(),
+            last_error: None,
+            ever_up: false,
+            random,
+            answers: Vec::new(),
+        }
+    }
+
+    /// What is known of the cluster.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// What is known of the cluster, to add what other answers tell.
+    pub fn metadata_mut(&mut self) -> &mut Metadata {
+        &mut self.metadata
+    }
+
+    /// Receive buffers and how many of their bytes are held.
+    pub fn pool(&self) -> &BufferPool {
+        &self.pool
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &NetConfig {
+        &self.config
+    }
+
+    /// Whether any broker has answered so far.
+    pub fn ever_up(&self) -> bool {
+        self.ever_up
+    }
+
+    /// The newest failure of a connection.
+    pub fn last_error(&self) -> Option<&Error> {
+        self.last_error.as_ref()
+    }
+
+    /// Whether the broker behind a connected destination has this API; none while it is not known.
+    pub fn has_api(&self, to: To, api: Api) -> Option<bool> {
+        match &self.links.get(self.by_destination.get(&to)?)?.state {
+            LinkState::Up(connection) if connection.is_ready() => Some(connection.versions().has(api)),
+            _ => None,
+        }
+    }
+
+    /// The version of an API on a connected destination.
+    pub fn version_of(&self, to: To, api: Api) -> Option<i16> {
+        match &self.links.get(self.by_destination.get(&to)?)?.state {
+            LinkState::Up(connection) if connection.is_ready() => connection.versions().of(api).ok(),
+            _ => None,
+        }
+    }
+
+    /// Sends a request. `wait` is how long the broker may hold the answer back by the request's own terms.
+    pub fn send(&mut self, to: To, request: impl Into<Request>, tag: T, wait: Duration, now: Duration) {
+        self.send_token(to, request.into(), Token::User(tag), wait, now);
+    }
+
+    fn send_token(&mut self, to: To, request: Request, token: Token<T>, wait: Duration, now: Duration) {
+        if let To::Node(node, _) = to
+            && !self.metadata.brokers.contains_key(&node)
+        {
+            let error =
+                Error::new(Fault::Disconnected(format!("node {node} is not in the cluster's metadata")));
+            self.want_metadata(now);
+            return self.outcome(token, Err(error.at_api(request.api())), now);
+        }
+        let id = self.link_to(to);
+        let Some(link) = self.links.get_mut(&id) else { unreachable!("link_to makes the link") };
+        match &mut link.state {
+            LinkState::Up(connection) => {
+                if let Err((token, error)) = connection.send(request, token, wait, now) {
+                    let broker = link.describe();
+                    self.outcome(token, Err(error.at_broker(broker)), now);
+                }
+            }
+            LinkState::Connecting { .. } => link.waiting.push((request, token, wait)),
+            LinkState::Idle { not_before } => {
+                if *not_before <= now {
+                    link.state = LinkState::Connecting { asked: false };
+                }
+                link.waiting.push((request, token, wait));
+            }
+        }
+    }
+
+    /// Sends a Produce request that the broker never answers (acks=0). Returns false while there is no connection.
+    pub fn send_unanswered(&mut self, to: To, request: &Request) -> Result<bool, Error> {
+        let id = self.link_to(to);
+        match self.links.get_mut(&id).map(|link| &mut link.state) {
+            Some(LinkState::Up(connection)) if connection.is_ready() => {
+                connection.send_unanswered(request).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Opens the connection to a destination, so that the first request need not wait for it.
+    pub fn warm_up(&mut self, to: To, now: Duration) {
+        let id = self.link_to(to);
+        if let Some(link) = self.links.get_mut(&id)
+            && matches!(link.state, LinkState::Idle { not_before } if not_before <= now)
+        {
+            link.state = LinkState::Connecting { asked: false };
+        }
+    }
+
+    fn link_to(&mut self, to: To) -> LinkId {
+        if let Some(id) = self.by_destination.get(&to) {
+            return *id;
+        }
+        let id = LinkId(self.links.len() as u32);
+        self.by_destination.insert(to, id);
+        let link = Link {
+            to,
+            state: LinkState::Idle { not_before: Duration::ZERO },
+            failures: 0,
+            turn: 0,
+            address: String::new(),
+            waiting: Vec::new(),
+        };
+        self.links.insert(id, link);
+        id
+    }
+
+    /// What happened next.
+    pub fn next_event(&mut self) -> Option<NetEvent<T>> {
+        self.events.pop_front()
+    }
+
+    // ---- metadata and coordinators ----
+
+    /// Keeps the metadata of these topics; it is fetched if they are not all known.
+    pub fn set_interest(&mut self, interest: Interest, now: Duration) {
+        if self.interest != interest {
+            self.interest = interest;
+            self.metadata_due = Some(now);
+        }
+    }
+
+    /// The topics that the metadata is kept for.
+    pub fn interest(&self) -> &Interest {
+        &self.interest
+    }
+
+    /// Refreshes the metadata soon; at most ten times a second, less often while it fails.
+    pub fn want_metadata(&mut self, now: Duration) {
+        let pause = backoff(METADATA_PAUSE, PAUSE_MAX, self.metadata_failures + 1, &mut self.random);
+        let due = self.metadata_tried_at.map_or(now, |tried| now.max(tried + pause));
+        self.metadata_due = Some(self.metadata_due.map_or(due, |earlier| earlier.min(due)));
+    }
+
+    /// The coordinator of a group. While it is not known it is looked for, and [`NetEvent`]s drive that on: ask again
+    /// at every turn.
+    ///
+    /// # Errors
+    /// The cluster refuses to name one, as for lack of authorization.
+    pub fn coordinator(&mut self, group: &str, now: Duration) -> Result<Option<i32>, Error> {
+        let coordinator = self.coordinators.entry(group.to_owned()).or_default();
+        if let Some(error) = &coordinator.refused {
+            return Err(error.clone());
+        }
+        if coordinator.node.is_none() && !coordinator.in_flight && coordinator.not_before <= now {
+            coordinator.in_flight = true;
+            let request = FindCoordinatorRequest::default().with_key_type(0);
+            // The two layouts exclude each other, and the version is known only once a connection is up: the codec
+            // refuses a field that is set outside its version, so the request is chosen by the version at hand.
+            let batched = self.version_of(To::Any, Api::FindCoordinator).is_none_or(|version| version >= 4);
+            let request = if batched {
+                request.with_coordinator_keys(vec![text(group)])
+            } else {
+                request.with_key(text(group))
+            };
+            if self.version_of(To::Any, Api::FindCoordinator).is_none() {
+                // Connect first; the look-up follows when the versions are known.
+                if let Some(coordinator) = self.coordinators.get_mut(group) {
+                    coordinator.in_flight = false;
+                }
+                self.warm_up(To::Any, now);
+                return Ok(None);
+            }
+            self.send_token(
+                To::Any,
+                request.into(),
+                Token::Coordinator(group.to_owned()),
+                Duration::ZERO,
+                now,
+            );
+        }
+        Ok(self.coordinators.get(group).and_then(|coordinator| coordinator.node))
+    }
+
+    /// When [`Net::coordinator`] is worth another call, while it has none.
+    pub fn coordinator_due(&self, group: &str) -> Option<Duration> {
+        let coordinator = self.coordinators.get(group)?;
+        let open = coordinator.node.is_none() && !coordinator.in_flight && coordinator.refused.is_none();
+        open.then_some(coordinator.not_before)
+    }
+
+    /// The coordinator is not (or no longer) the one that was named: look for it again, after a pause.
+    pub fn forget_coordinator(&mut self, group: &str, now: Duration) {
+        let pause = &mut self.random;
+        if let Some(coordinator) = self.coordinators.get_mut(group) {
+            coordinator.node = None;
+            coordinator.failures += 1;
+            coordinator.not_before = now + backoff(METADATA_PAUSE, PAUSE_MAX, coordinator.failures, pause);
+        }
+    }
+
+    /// The coordinator works: the pause before it is looked for again starts small.
+    pub fn coordinator_works(&mut self, group: &str) {
+        if let Some(coordinator) = self.coordinators.get_mut(group) {
+            coordinator.failures = 0;
+        }
+    }
+
+    fn send_metadata(&mut self, now: Duration) {
+        self.metadata_in_flight = true;
+        self.metadata_due = None;
+        self.metadata_tried_at = Some(now);
+        let topics = match &self.interest {
+            Interest::All => None,
+            Interest::Topics(names) => Some(
+                names
+                    .iter()
+                    .map(|name| MetadataRequestTopic::default().with_name(Some(TopicName(text(name)))))
+                    .collect(),
+            ),
+        };
+        let all = topics.is_none();
+        let request = MetadataRequest::default().with_topics(topics).with_allow_auto_topic_creation(false);
+        self.send_token(To::Any, request.into(), Token::Metadata { all }, Duration::ZERO, now);
+    }
+
+    fn outcome(&mut self, token: Token<T>, result: Result<Response, Error>, now: Duration) {
+        match token {
+            Token::User(tag) => self.events.push_back(NetEvent::Outcome(tag, result)),
+            Token::Metadata { all } => self.metadata_outcome(all, result, now),
+            Token::Coordinator(group) => self.coordinator_outcome(&group, result, now),
+        }
+    }
+
+    fn metadata_outcome(&mut self, all: bool, result: Result<Response, Error>, now: Duration) {
+        self.metadata_in_flight = false;
+        match result {
+            Ok(Response::Metadata(response)) => {
+                self.metadata_failures = 0;
+                let recreated = self.metadata.apply(&response, all);
+                let next = now + self.config.metadata_age_max;
+                self.metadata_due = Some(self.metadata_due.map_or(next, |due| due.min(next)));
+                self.events.push_back(NetEvent::Metadata(recreated));
+            }
+            Ok(other) => unreachable!("{} answers Metadata", other.api()),
+            Err(error) => {
+                self.metadata_failures += 1;
+                self.last_error = Some(error);
+                self.want_metadata(now);
+            }
+        }
+    }
+
+    fn coordinator_outcome(&mut self, group: &str, result: Result<Response, Error>, now: Duration) {
+        let found = match result {
+            Ok(Response::FindCoordinator(response)) => match response.coordinators.into_iter().next() {
+                Some(found) => (found.error_code, found.error_message, found.node_id, found.host, found.port),
+                None => (
+                    response.error_code,
+                    response.error_message,
+                    response.node_id,
+                    response.host,
+                    response.port,
+                ),
+            },
+            Ok(other) => unreachable!("{} answers FindCoordinator", other.api()),
+            Err(error) => {
+                self.last_error = Some(error.clone());
+                if let Some(coordinator) = self.coordinators.get_mut(group) {
+                    coordinator.in_flight = false;
+                    if matches!(error.fault, Fault::Incompatible(_) | Fault::Peer(_)) {
+                        coordinator.refused = Some(error);
+                    }
+                }
+                return self.forget_coordinator(group, now);
+            }
+        };
+        let (error_code, message, node, host, port) = found;
+        let Some(coordinator) = self.coordinators.get_mut(group) else { return };
+        coordinator.in_flight = false;
+        match classify(Api::FindCoordinator, error_code) {
+            Class::Fine => {
+                coordinator.node = Some(node.0);
+                let port = u16::try_from(port).unwrap_or(0);
+                // The coordinator may be newer than our list of brokers.
+                self.metadata.brokers.entry(node.0).or_insert_with(|| crate::metadata::Broker {
+                    host: host.to_string(),
+                    port,
+                    rack: None,
+                });
+            }
+            Class::Denied | Class::Refused => {
+                let message = message.map(|message| message.to_string());
+                coordinator.refused =
+                    Some(Error::refused(Api::FindCoordinator, error_code, message).at_group(group));
+            }
+            _ => {
+                let message = message.map(|message| message.to_string());
+                self.last_error =
+                    Some(Error::refused(Api::FindCoordinator, error_code, message).at_group(group));
+                self.forget_coordinator(group, now);
+            }
+        }
+    }
+
+    // ---- what the driver calls ----
+
+    /// The next connection to make: the driver resolves the host and tries all its addresses.
+    pub fn poll_connect(&mut self) -> Option<(LinkId, String, u16)> {
+        let ids: Vec<LinkId> = self
+            .links
+            .iter()
+            .filter(|(_, link)| matches!(link.state, LinkState::Connecting { asked: false }))
+            .map(|(id, _)| *id)
+            .collect();
+        let id = *ids.first()?;
+        let candidates = self.candidates();
+        let link = self.links.get_mut(&id)?;
+        let (host, port) = match link.to {
+            To::Any => candidates[link.turn % candidates.len()].clone(),
+            To::Node(node, _) => match self.metadata.brokers.get(&node) {
+                Some(broker) => (broker.host.clone(), broker.port),
+                None => candidates[0].clone(),
+            },
+        };
+        link.address = show_address(&host, port);
+        link.state = LinkState::Connecting { asked: true };
+        Some((id, host, port))
+    }
+
+    /// Addresses at which any broker may be found: the bootstrap list, then all known brokers.
+    fn candidates(&self) -> Vec<(String, u16)> {
+        let mut all = self.config.bootstrap.clone();
+        for broker in self.metadata.brokers.values() {
+            let address = (broker.host.clone(), broker.port);
+            if !all.contains(&address) {
+                all.push(address);
+            }
+        }
+        all
+    }
+
+    /// The next connection to close.
+    pub fn poll_close(&mut self) -> Option<LinkId> {
+        self.closing.pop_front()
+    }
+
+    /// The socket is connected.
+    pub fn on_connected(&mut self, id: LinkId, now: Duration) {
+        let (client_id, silence) = (&self.config.client_id, self.config.request_timeout);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let mut connection = Connection::new(client_id, silence, self.pool.clone(), now);
+        for (request, token, wait) in link.waiting.drain(..) {
+            let held = connection.send(request, token, wait, now);
+            assert!(held.is_ok(), "a new connection holds requests until its versions are known");
+        }
+        link.state = LinkState::Up(connection);
+    }
+
+    /// The socket could not be connected, or was lost; `why` is for a person.
+    pub fn on_disconnected(&mut self, id: LinkId, why: &str, now: Duration) {
+        self.fail_link(id, &Error::new(Fault::Disconnected(why.to_owned())), now);
+    }
+
+    /// Where bytes received on a link go; none if the link is not up.
+    pub fn space(&mut self, id: LinkId) -> Option<&mut [u8]> {
+        match &mut self.links.get_mut(&id)?.state {
+            LinkState::Up(connection) => Some(connection.space()),
+            _ => None,
+        }
+    }
+
+    /// `count` bytes were received into [`Net::space`].
+    pub fn received(&mut self, id: LinkId, count: usize, now: Duration) {
+        let mut answers = std::mem::take(&mut self.answers);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let LinkState::Up(connection) = &mut link.state else { return };
+        let result = connection.received(count, now, &mut answers);
+        let broker = link.describe();
+        for answer in answers.drain(..) {
+            match answer {
+                Answer::Ready => self.on_ready(id),
+                Answer::Outcome(token, result) => {
+                    let result = result.map_err(|error| error.at_broker(broker.clone()));
+                    self.outcome(token, result, now);
+                }
+            }
+        }
+        self.answers = answers;
+        if let Err(error) = result {
+            self.closing.push_back(id);
+            self.fail_link(id, &error, now);
+        }
+    }
+
+    fn on_ready(&mut self, id: LinkId) {
+        self.ever_up = true;
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.failures = 0;
+        let address = link.address.clone();
+        if self.down.remove(&address) {
+            self.events.push_back(NetEvent::Up(address));
+        }
+    }
+
+    /// Bytes to write on a link.
+    pub fn outgoing(&self, id: LinkId) -> &[u8] {
+        match self.links.get(&id).map(|link| &link.state) {
+            Some(LinkState::Up(connection)) => connection.outgoing(),
+            _ => &[],
+        }
+    }
+
+    /// `count` bytes of [`Net::outgoing`] were written.
+    pub fn written(&mut self, id: LinkId, count: usize) {
+        if let Some(LinkState::Up(connection)) = self.links.get_mut(&id).map(|link| &mut link.state) {
+            connection.written(count);
+        }
+    }
+
+    /// All links that exist, for the driver to look for bytes to write.
+    pub fn links(&self) -> impl Iterator<Item = LinkId> + '_ {
+        self.links.keys().copied()
+    }
+
+    /// When [`Net::on_timeout`] has something to do.
+    pub fn deadline(&self) -> Option<Duration> {
+        let links = self.links.values().filter_map(|link| match &link.state {
+            LinkState::Idle { not_before } if !link.waiting.is_empty() => Some(*not_before),
+            LinkState::Up(connection) => connection.deadline(),
+            _ => None,
+        });
+        let metadata = self.metadata_due.filter(|_| !self.metadata_in_flight);
+        links.chain(metadata).min()
+    }
+
+    /// Time has passed.
+    pub fn on_timeout(&mut self, now: Duration) {
+        let mut silent = Vec::new();
+        for (id, link) in &mut self.links {
+            match &mut link.state {
+                LinkState::Idle { not_before } if *not_before <= now && !link.waiting.is_empty() => {
+                    link.state = LinkState::Connecting { asked: false };
+                }
+                LinkState::Up(connection) if connection.deadline().is_some_and(|due| due <= now) => {
+                    silent.push((*id, connection.silence()));
+                }
+                _ => {}
+            }
+        }
+        for (id, error) in silent {
+            self.closing.push_back(id);
+            self.fail_link(id, &error, now);
+        }
+        if !self.metadata_in_flight && self.metadata_due.is_some_and(|due| due <= now) {
+            self.send_metadata(now);
+        }
+    }
+
+    fn fail_link(&mut self, id: LinkId, error: &Error, now: Duration) {
+        let candidates = self.candidates().len();
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let error = error.clone().at_broker(link.describe());
+        let old = std::mem::replace(&mut link.state, LinkState::Idle { not_before: now });
+        let mut failed: Vec<(Token<T>, Error)> = Vec::new();
+        let was_idle = match old {
+            LinkState::Up(connection) => {
+                // A broker closes connections that were idle for long: nothing is wrong then.
+                let idle = connection.is_ready()
+                    && connection.pending_count() == 0
+                    && matches!(error.fault, Fault::Disconnected(_));
+                connection.fail(&error, |token, error| failed.push((token, error)));
+                idle
+            }
+            _ => false,
+        };
+        for (request, token, _) in link.waiting.drain(..) {
+            failed.push((token, error.clone().at_api(request.api())));
+        }
+        if !was_idle {
+            link.turn += 1;
+            link.failures += 1;
+            // All bootstrap addresses are tried in turn before the first pause.
+            let rounds = match link.to {
+                To::Any if link.failures < candidates as u32 => 0,
+                To::Any => link.failures / candidates as u32,
+                To::Node(..) => link.failures,
+            };
+            if rounds > 0 {
+                let (first, max) = (self.config.reconnect_backoff, self.config.reconnect_backoff_max);
+                let pause = backoff(first, max, rounds, &mut self.random);
+                link.state = LinkState::Idle { not_before: now + pause };
+            }
+            let address = link.address.clone();
+            self.last_error = Some(error.clone());
+            let elsewhere = self.links.values().any(|other| {
+                other.address == address
+                    && matches!(&other.state, LinkState::Up(connection) if connection.is_ready())
+            });
+            if !elsewhere && self.down.insert(address.clone()) {
+                self.events.push_back(NetEvent::Down(address, error.fault.to_string()));
+            }
+            self.want_metadata(now);
+        }
+        for (token, error) in failed {
+            self.outcome(token, Err(error), now);
+        }
+    }
+}
+
+impl<T> Link<T> {
+    fn describe(&self) -> String {
+        match self.to {
+            To::Any => self.address.clone(),
+            To::Node(node, _) => format!("{} (node {node})", self.address),
+        }
+    }
+}
+
+fn show_address(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
