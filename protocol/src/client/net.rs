@@ -15,7 +15,7 @@ use kafka_protocol::messages::{FindCoordinatorRequest, MetadataRequest, TopicNam
 
 use crate::api::{Api, Request, Response, text};
 use crate::connection::{Answer, Connection};
-use crate::error::{Class, Error, Fault, classify, code};
+use crate::error::{Class, Error, Fault, classify};
 use crate::frame::BufferPool;
 use crate::metadata::{Metadata, Recreated};
 
