@@ -4,4 +4,5 @@
 //! bytes, deadlines and events out. `now` is a [`std::time::Duration`] since an arbitrary start that never goes back.
 
 pub mod group;
+pub mod partitioner;
 pub mod records;
