@@ -1,2 +1,1 @@
 //! keylane: a Kafka topic worked through by many workers, each key in order.
-
