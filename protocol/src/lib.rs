@@ -9,5 +9,6 @@ pub mod connection;
 pub mod error;
 pub mod frame;
 pub mod group;
+pub mod metadata;
 pub mod partitioner;
 pub mod records;

@@ -1,1 +1,11 @@
 //! The classic consumer group protocol: membership, assignors and the bytes members exchange.
+
+pub mod assignment;
+pub mod assignor;
+mod codec;
+pub mod subscription;
+
+pub use assignment::Assignment;
+pub use assignor::{Assignor, GroupMember};
+pub use codec::MetadataError;
+pub use subscription::Subscription;

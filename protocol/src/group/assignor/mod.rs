@@ -1,0 +1,155 @@
+//! How a leader shares the partitions out, and what each member tells it for that.
+//!
+//! The four classic assignors, behaving as the Java client's do, so that keylane and Java members can be in one
+//! group whichever of them leads. Guarantees of all four: every partition that has a subscriber is given to exactly
+//! one subscriber (cooperative-sticky may leave it out for one round, see [`cooperative`]); every member has an entry;
+//! the same input gives the same output.
+
+mod board;
+mod cooperative;
+mod general;
+mod range;
+mod roundrobin;
+mod sticky;
+mod uniform;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use super::codec::TopicPartitions;
+use super::{Assignment, Subscription};
+
+/// A way to share partitions out; the protocol name in JoinGroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Assignor {
+    /// Balanced and sticky; members keep what they own while they rebalance (KIP-429).
+    CooperativeSticky,
+    /// Balanced and sticky; members give everything up to rebalance (KIP-54).
+    Sticky,
+    /// Runs of partitions per topic.
+    Range,
+    /// Partitions dealt in turn.
+    RoundRobin,
+}
+
+/// A member as the leader sees it in the JoinGroup answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupMember {
+    /// What the member sent.
+    pub subscription: Subscription,
+    /// `group.instance.id` (KIP-345), for a static member.
+    pub instance_id: Option<String>,
+}
+
+impl Assignor {
+    /// All four, in the order keylane prefers them.
+    pub const ALL: [Self; 4] = [Self::CooperativeSticky, Self::Sticky, Self::Range, Self::RoundRobin];
+
+    /// The name members agree on in JoinGroup; the Java client's.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CooperativeSticky => "cooperative-sticky",
+            Self::Sticky => "sticky",
+            Self::Range => "range",
+            Self::RoundRobin => "roundrobin",
+        }
+    }
+
+    /// The assignor of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|assignor| assignor.name() == name)
+    }
+
+    /// Whether members keep what they own while they join, and revoke only what they are not given again.
+    pub fn is_cooperative(self) -> bool {
+        self == Self::CooperativeSticky
+    }
+
+    /// What a member sends as user data: `owned` is its last assignment, `generation` the generation of that one,
+    /// −1 for none.
+    pub fn user_data(&self, owned: &BTreeMap<String, Vec<i32>>, generation: i32) -> Option<Bytes> {
+        match self {
+            Self::CooperativeSticky => Some(cooperative::user_data(generation)),
+            Self::Sticky => sticky::user_data(owned, generation),
+            Self::Range | Self::RoundRobin => None,
+        }
+    }
+
+    /// Shares out `partitions` (topic → how many it has). A topic that is not there, or has none, is given to nobody.
+    pub fn assign(
+        &self,
+        members: &BTreeMap<String, GroupMember>,
+        partitions: &BTreeMap<String, i32>,
+    ) -> BTreeMap<String, Assignment> {
+        let roster = Roster::new(members, partitions);
+        let assigned = match self {
+            Self::CooperativeSticky => cooperative::assign(&roster),
+            Self::Sticky => sticky::assign(&roster),
+            Self::Range => range::assign(&roster),
+            Self::RoundRobin => roundrobin::assign(&roster),
+        };
+        assigned
+            .into_iter()
+            .map(|(id, partitions)| (id, Assignment { partitions, user_data: None }))
+            .collect()
+    }
+}
+
+/// The members, and the topics among which they choose: those that exist and have a subscriber.
+struct Roster<'a> {
+    members: &'a BTreeMap<String, GroupMember>,
+    topics_of: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    topics: BTreeMap<&'a str, i32>,
+}
+
+impl<'a> Roster<'a> {
+    fn new(members: &'a BTreeMap<String, GroupMember>, partitions: &'a BTreeMap<String, i32>) -> Self {
+        let exists = |topic: &&str| partitions.get(*topic).is_some_and(|&count| count > 0);
+        let wanted = |member: &'a GroupMember| member.subscription.topics.iter().map(String::as_str);
+        let topics_of: BTreeMap<&str, BTreeSet<&str>> = members
+            .iter()
+            .map(|(id, member)| (id.as_str(), wanted(member).filter(exists).collect()))
+            .collect();
+        let topics = topics_of.values().flatten().map(|&topic| (topic, partitions[topic])).collect();
+        Self { members, topics_of, topics }
+    }
+
+    /// Name and number of partitions, by name.
+    fn topics(&self) -> impl Iterator<Item = (&'a str, i32)> + '_ {
+        self.topics.iter().map(|(&topic, &count)| (topic, count))
+    }
+
+    fn subscribes(&self, id: &str, topic: &str) -> bool {
+        self.topics_of.get(id).is_some_and(|topics| topics.contains(topic))
+    }
+
+    /// Member ids, static members first by instance id, then the others by member id: an instance keeps its place
+    /// when it comes back with a new member id.
+    fn in_group_order(&self) -> impl Iterator<Item = &'a str> + Clone + use<'a> {
+        let mut members: Vec<(&'a str, Option<&'a str>)> =
+            self.members.iter().map(|(id, member)| (id.as_str(), member.instance_id.as_deref())).collect();
+        members.sort_by_key(|&(id, instance_id)| (instance_id.is_none(), instance_id, id));
+        members.into_iter().map(|(id, _)| id)
+    }
+
+    /// Every member with no partitions.
+    fn nothing(&self) -> BTreeMap<String, TopicPartitions> {
+        self.members.keys().map(|id| (id.clone(), TopicPartitions::new())).collect()
+    }
+
+    /// Adds partitions, which must come in ascending order within a topic.
+    fn give(
+        &self,
+        assigned: &mut BTreeMap<String, TopicPartitions>,
+        id: &str,
+        topic: &str,
+        partitions: impl Iterator<Item = i32>,
+    ) {
+        let mut partitions = partitions.peekable();
+        if partitions.peek().is_some() {
+            let topics = assigned.get_mut(id).expect("every member has an entry");
+            topics.entry(topic.to_owned()).or_default().extend(partitions);
+        }
+    }
+}

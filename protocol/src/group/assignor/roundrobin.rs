@@ -1,0 +1,20 @@
+//! The round-robin assignor: all partitions in order, dealt to the members in order, past those not subscribed.
+//!
+//! Guarantee: with equal subscriptions the members' counts differ by at most one. With unequal ones they may not:
+//! the deal does not look at what a member already holds, and that is how the Java client does it.
+
+use std::collections::BTreeMap;
+
+use super::{Roster, TopicPartitions};
+
+pub(super) fn assign(roster: &Roster<'_>) -> BTreeMap<String, TopicPartitions> {
+    let mut assigned = roster.nothing();
+    let mut deal = roster.in_group_order().cycle();
+    for (topic, count) in roster.topics() {
+        for partition in 0..count {
+            let id = deal.find(|id| roster.subscribes(id, topic)).expect("a listed topic has a subscriber");
+            roster.give(&mut assigned, id, topic, std::iter::once(partition));
+        }
+    }
+    assigned
+}
