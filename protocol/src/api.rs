@@ -182,12 +182,72 @@ impl Versions {
     }
 }
 
+/// Fits a request to a version. Requests are built in the newest layout, with all names of a thing (a topic's name
+/// and its id) filled in; kafka-protocol refuses to encode a field that the version does not have.
+fn fit(request: Request, version: i16) -> Request {
+    match request {
+        Request::FindCoordinator(mut request) if version < 4 => {
+            request.key = request.coordinator_keys.pop().unwrap_or_default();
+            Request::FindCoordinator(request)
+        }
+        Request::OffsetFetch(mut request) if version < 8 => {
+            if let Some(group) = request.groups.pop() {
+                request.group_id = group.group_id;
+                request.topics = group.topics.map(|topics| {
+                    topics
+                        .into_iter()
+                        .map(|topic| {
+                            m::offset_fetch_request::OffsetFetchRequestTopic::default()
+                                .with_name(topic.name)
+                                .with_partition_indexes(topic.partition_indexes)
+                        })
+                        .collect()
+                });
+            }
+            Request::OffsetFetch(request)
+        }
+        Request::Fetch(request) => Request::Fetch(fit_fetch(request, version)),
+        other => other,
+    }
+}
+
+/// Topics are named by id from version 13 on (KIP-516), by name before.
+fn fit_fetch(mut request: m::FetchRequest, version: i16) -> m::FetchRequest {
+    let by_id = version >= 13;
+    if !by_id {
+        // A topic that was made again is forgotten by its old id only; by name it is the same one to the broker.
+        let wanted: Vec<m::TopicName> = request.topics.iter().map(|topic| topic.topic.clone()).collect();
+        request
+            .forgotten_topics_data
+            .retain(|topic| topic.topic_id.is_nil() || !wanted.contains(&topic.topic));
+    }
+    for topic in &mut request.topics {
+        if by_id {
+            topic.topic = m::TopicName::default();
+        } else {
+            topic.topic_id = Default::default();
+        }
+    }
+    for topic in &mut request.forgotten_topics_data {
+        if by_id {
+            topic.topic = m::TopicName::default();
+        } else {
+            topic.topic_id = Default::default();
+        }
+    }
+    // The replica id moved into a tagged field with version 15; -1 is the default there.
+    if version < 15 {
+        request.replica_id = m::BrokerId(-1);
+    }
+    request
+}
+
 /// Appends a whole request frame: length, header, body.
 ///
 /// # Panics
 /// Never on what came off a wire: a request that cannot be encoded is our own bug, reported as [`Fault::Policy`].
 pub fn encode_request(
-    request: &Request,
+    request: Request,
     version: i16,
     correlation: i32,
     client_id: &StrBytes,
@@ -207,7 +267,7 @@ pub fn encode_request(
     let encoded = header
         .encode(out, api.request_header_version(version))
         .map_err(|error| bug(error.to_string()))
-        .and_then(|()| request.encode_body(version, out).map_err(bug));
+        .and_then(|()| fit(request, version).encode_body(version, out).map_err(bug));
     if let Err(error) = encoded {
         out.truncate(start);
         return Err(error);
@@ -263,8 +323,44 @@ mod tests {
     fn a_frame_carries_its_length_and_correlation() {
         let request: Request = m::HeartbeatRequest::default().into();
         let mut out = BytesMut::new();
-        encode_request(&request, 4, 77, &text("keylane"), &mut out).expect("encodes");
+        encode_request(request, 4, 77, &text("keylane"), &mut out).expect("encodes");
         assert_eq!(out.len(), 4 + i32::from_be_bytes([out[0], out[1], out[2], out[3]]) as usize);
         assert_eq!(&out[8..12], &77i32.to_be_bytes());
+    }
+
+    #[test]
+    fn requests_fit_every_version_of_ours() {
+        use m::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
+        use m::offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopics};
+        let id = uuid::Uuid::from_u128(7);
+        let name = || m::TopicName(text("t"));
+        let fetch = m::FetchRequest::default()
+            .with_topics(vec![
+                FetchTopic::default()
+                    .with_topic(name())
+                    .with_topic_id(id)
+                    .with_partitions(vec![FetchPartition::default()]),
+            ])
+            .with_forgotten_topics_data(vec![
+                ForgottenTopic::default().with_topic(name()).with_topic_id(id).with_partitions(vec![1]),
+            ]);
+        let topic = OffsetFetchRequestTopics::default().with_name(name()).with_partition_indexes(vec![0]);
+        let group = OffsetFetchRequestGroup::default()
+            .with_group_id(m::GroupId(text("g")))
+            .with_topics(Some(vec![topic]));
+        let requests: [Request; 3] = [
+            fetch.into(),
+            m::OffsetFetchRequest::default().with_require_stable(true).with_groups(vec![group]).into(),
+            m::FindCoordinatorRequest::default().with_coordinator_keys(vec![text("g")]).into(),
+        ];
+        for request in requests {
+            let (low, high) = request.api().versions();
+            for version in low..=high {
+                let mut out = BytesMut::new();
+                let encoded = encode_request(request.clone(), version, 1, &text("c"), &mut out);
+                assert_eq!(encoded, Ok(()), "{} version {version}", request.api());
+                assert!(out.windows(1).any(|byte| byte == b"t" || byte == b"g") || version >= 13);
+            }
+        }
     }
 }

@@ -93,7 +93,7 @@ impl<T> Connection<T> {
         } else {
             request
         };
-        let sent = self.encode(&request.into(), version, None, self.silence_max);
+        let sent = self.encode(request.into(), version, None, self.silence_max);
         assert!(sent.is_ok(), "ApiVersions can be encoded in all its versions");
     }
 
@@ -118,16 +118,15 @@ impl<T> Connection<T> {
                 Ok(())
             }
             Phase::Ready => match self.versions.of(request.api()) {
-                Ok(version) => self.encode(&request, version, Some(token), self.silence_max + wait),
+                Ok(version) => self.encode(request, version, Some(token), self.silence_max + wait),
                 Err(error) => Err((token, error)),
             },
         }
-        .map_err(|(token, error)| (token, error))
     }
 
     fn encode(
         &mut self,
-        request: &Request,
+        request: Request,
         version: i16,
         token: Option<T>,
         silence_max: Duration,
@@ -136,10 +135,9 @@ impl<T> Connection<T> {
         T: Sized,
     {
         self.correlation = self.correlation.wrapping_add(1);
+        let api = request.api();
         match api::encode_request(request, version, self.correlation, &self.client_id, &mut self.out) {
             Ok(()) => {
-                let api = request.api();
-                // A Produce with acks=0 has no answer: its outcome is known once it is written.
                 self.pending.push_back(Pending {
                     token,
                     api,
@@ -160,7 +158,7 @@ impl<T> Connection<T> {
     ///
     /// # Errors
     /// The versions are not known yet or have nothing in common; send it later.
-    pub fn send_unanswered(&mut self, request: &Request) -> Result<(), Error> {
+    pub fn send_unanswered(&mut self, request: Request) -> Result<(), Error> {
         let version = self.versions.of(request.api())?;
         self.correlation = self.correlation.wrapping_add(1);
         api::encode_request(request, version, self.correlation, &self.client_id, &mut self.out)
@@ -266,7 +264,7 @@ impl<T> Connection<T> {
         if let Phase::Negotiating(waiting) = std::mem::replace(&mut self.phase, Phase::Ready) {
             for (request, token, wait) in waiting {
                 let sent = match self.versions.of(request.api()) {
-                    Ok(version) => self.encode(&request, version, Some(token), self.silence_max + wait),
+                    Ok(version) => self.encode(request, version, Some(token), self.silence_max + wait),
                     Err(error) => Err((token, error)),
                 };
                 if let Err((token, error)) = sent {

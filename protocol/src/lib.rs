@@ -5,10 +5,13 @@
 
 pub mod api;
 pub mod client;
+pub mod commit;
 pub mod connection;
 pub mod error;
+pub mod fetch;
 pub mod frame;
 pub mod group;
 pub mod metadata;
+pub mod offsets;
 pub mod partitioner;
 pub mod records;

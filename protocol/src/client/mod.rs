@@ -1,3 +1,4 @@
 //! Composites over many connections, still without IO.
 
+pub mod consumer;
 pub mod net;

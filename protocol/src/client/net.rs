@@ -271,7 +271,7 @@ impl<T> Net<T> {
     }
 
     /// Sends a Produce request that the broker never answers (acks=0). Returns false while there is no connection.
-    pub fn send_unanswered(&mut self, to: To, request: &Request) -> Result<bool, Error> {
+    pub fn send_unanswered(&mut self, to: To, request: Request) -> Result<bool, Error> {
         let id = self.link_to(to);
         match self.links.get_mut(&id).map(|link| &mut link.state) {
             Some(LinkState::Up(connection)) if connection.is_ready() => {
@@ -348,23 +348,8 @@ impl<T> Net<T> {
         }
         if coordinator.node.is_none() && !coordinator.in_flight && coordinator.not_before <= now {
             coordinator.in_flight = true;
-            let request = FindCoordinatorRequest::default().with_key_type(0);
-            // The two layouts exclude each other, and the version is known only once a connection is up: the codec
-            // refuses a field that is set outside its version, so the request is chosen by the version at hand.
-            let batched = self.version_of(To::Any, Api::FindCoordinator).is_none_or(|version| version >= 4);
-            let request = if batched {
-                request.with_coordinator_keys(vec![text(group)])
-            } else {
-                request.with_key(text(group))
-            };
-            if self.version_of(To::Any, Api::FindCoordinator).is_none() {
-                // Connect first; the look-up follows when the versions are known.
-                if let Some(coordinator) = self.coordinators.get_mut(group) {
-                    coordinator.in_flight = false;
-                }
-                self.warm_up(To::Any, now);
-                return Ok(None);
-            }
+            let request =
+                FindCoordinatorRequest::default().with_key_type(0).with_coordinator_keys(vec![text(group)]);
             self.send_token(
                 To::Any,
                 request.into(),
@@ -374,6 +359,11 @@ impl<T> Net<T> {
             );
         }
         Ok(self.coordinators.get(group).and_then(|coordinator| coordinator.node))
+    }
+
+    /// The coordinator of a group, if it is known.
+    pub fn known_coordinator(&self, group: &str) -> Option<i32> {
+        self.coordinators.get(group)?.node
     }
 
     /// When [`Net::coordinator`] is worth another call, while it has none.
