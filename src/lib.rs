@@ -1,2 +1,3 @@
 //! keylane: a Kafka topic worked through by many workers, each key in order.
 
+pub mod pool;
