@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn shares() {
         assert_eq!(rooms(60, &[(0, true), (0, true), (0, true)]), [20, 20, 20]);
-        assert_eq!(rooms(60, &[(0, true), (0, false), (0, false)]), [60, 20, 20], "idle ones lend theirs");
+        assert_eq!(rooms(60, &[(0, true), (0, false), (0, false)]), [60, 40, 40], "idle ones lend theirs");
         assert_eq!(
             rooms(60, &[(40, true), (0, false), (0, true)]),
             [0, 20, 20],
