@@ -1,0 +1,628 @@
+//! Everything that stands behind the pool's one mutex: per partition the tracker, the dispatcher, the counts.
+//!
+//! Guarantees:
+//! - a record is registered with the tracker in the same call that queues it, so no commit can pass it;
+//! - one record of a lane (or of a hash worker) is with a worker at a time, across assignments too;
+//! - what belongs to an older assignment changes no tracker: it only frees its lane and its batch;
+//! - held records = queued + with workers; nothing else is kept per record.
+//!
+//! A record costs no allocation, no atomic and no strong hash.
+
+use std::sync::Arc;
+
+use super::batch::{BatchId, Batches, Released};
+use super::hash::Hash;
+use super::items::{Item, Items};
+use super::lanes::Lanes;
+use super::route::Routed;
+use super::run::{Run, RunBatch, RunItem};
+use super::sequence::Sequence;
+use super::tracker::{Assignment, Tracker};
+
+/// A partition's place on the board: the same for the life of the process, whoever owns the partition meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(u32);
+
+impl Slot {
+    pub(crate) fn new(index: u32) -> Slot {
+        Slot(index)
+    }
+
+    /// Slots count from 0 in the order of first assignment.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How records find a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dispatch {
+    /// Any idle worker takes the next ready lane.
+    Lanes,
+    /// Each key has its worker.
+    Hash {
+        /// Number of workers, not 0.
+        workers: u32,
+    },
+    /// One worker; the partitions in turn.
+    Sequential {
+        /// Records that a partition gives before the next one's turn, not 0.
+        chunk_records_max: u32,
+    },
+}
+
+/// One line of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// The partition's slot, for [`Board::commit_acked`].
+    pub slot: Slot,
+    /// The assignment that the offset belongs to.
+    pub assignment: Assignment,
+    /// Topic name.
+    pub topic: Arc<str>,
+    /// Partition number.
+    pub partition: i32,
+    /// The next offset to read.
+    pub offset: i64,
+    /// Leader epoch of the last batch passed, −1 if unknown.
+    pub epoch: i32,
+}
+
+/// The whole board in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records waiting for a worker.
+    pub queued: u64,
+    /// Records with a worker, those of ended assignments included.
+    pub inflight: u64,
+    /// Finished records that no commit can cover yet, because an earlier one is unfinished.
+    pub pending: u64,
+    /// How many workers could find something to take now. With records queued, none ready and workers idle, the keys
+    /// are the limit.
+    pub ready: usize,
+    /// Bytes of all batches charged.
+    pub held_bytes: u64,
+}
+
+/// One partition in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotCounts {
+    /// Records waiting for a worker.
+    pub queued: u64,
+    /// Records of this assignment with a worker.
+    pub inflight: u64,
+    /// Finished records past the first unfinished one.
+    pub pending: u64,
+    /// Registered records past the first unfinished one, itself included.
+    pub ahead: u64,
+    /// Bytes of batches charged, those that only records of an ended assignment keep included.
+    pub held_bytes: u64,
+    /// The first unfinished offset.
+    pub oldest: Option<i64>,
+    /// The position up to which everything was delivered.
+    pub delivered: i64,
+}
+
+impl SlotCounts {
+    /// Unfinished records that take up room.
+    pub fn held(&self) -> u64 {
+        self.queued + self.inflight
+    }
+}
+
+#[derive(Debug)]
+struct Partition {
+    topic: Arc<str>,
+    partition: i32,
+    /// None while the partition is not assigned.
+    owned: Option<Owned>,
+}
+
+#[derive(Debug)]
+struct Owned {
+    assignment: Assignment,
+    tracker: Tracker,
+    queued: u64,
+    inflight: u64,
+    /// One past the highest ordinal that a worker has taken.
+    started_end: u64,
+    /// Draining: no ordinal from here on is handed out.
+    target_end: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Dispatcher {
+    Lanes(Lanes),
+    Hash(Hash),
+    Sequential(Sequence),
+}
+
+/// The board. `B` is the decoded batch that records are read from.
+#[derive(Debug)]
+pub struct Board<B> {
+    dispatcher: Dispatcher,
+    items: Items,
+    batches: Batches<B>,
+    slots: Vec<Partition>,
+    next_assignment: Assignment,
+    queued: u64,
+    inflight: u64,
+    /// Number of the latest run.
+    runs: u64,
+}
+
+impl<B> Board<B> {
+    /// An empty board.
+    pub fn new(dispatch: Dispatch) -> Board<B> {
+        let dispatcher = match dispatch {
+            Dispatch::Lanes => Dispatcher::Lanes(Lanes::new()),
+            Dispatch::Hash { workers } => Dispatcher::Hash(Hash::new(workers)),
+            Dispatch::Sequential { chunk_records_max } => {
+                Dispatcher::Sequential(Sequence::new(chunk_records_max))
+            }
+        };
+        Board {
+            dispatcher,
+            items: Items::new(),
+            batches: Batches::new(),
+            slots: Vec::new(),
+            next_assignment: Assignment::FIRST,
+            queued: 0,
+            inflight: 0,
+            runs: 0,
+        }
+    }
+
+    // ---- Assignments ----
+
+    /// The partition is newly added, to be read from `position`; `leader_epoch` goes with commits until a batch is
+    /// passed. It must not be assigned already.
+    pub fn assign(&mut self, topic: Arc<str>, partition: i32, position: i64, leader_epoch: i32) -> Slot {
+        let known = self.slots.iter().position(|slot| slot.partition == partition && slot.topic == topic);
+        let index = known.unwrap_or_else(|| {
+            self.slots.push(Partition { topic, partition, owned: None });
+            self.batches.slot_bytes.push(0);
+            if let Dispatcher::Sequential(sequence) = &mut self.dispatcher {
+                sequence.add_slot();
+            }
+            self.slots.len() - 1
+        });
+        assert!(self.slots[index].owned.is_none(), "a partition is revoked before it is assigned again");
+        self.own(index, position, leader_epoch);
+        Slot(u32::try_from(index).expect("partitions are bounded by the cluster"))
+    }
+
+    /// The position moves back (or anywhere, where the log was cut): a new assignment. What was queued is dropped, what
+    /// is with workers changes nothing any more, commits start afresh from `position`.
+    pub fn reset(&mut self, slot: Slot, position: i64, leader_epoch: i32) {
+        self.lost(slot);
+        self.own(slot.index(), position, leader_epoch);
+    }
+
+    /// Ends the assignment and returns what `next` and its epoch were at the end, or None if it was not assigned. To be
+    /// called when the last commit is acknowledged, or given up.
+    pub fn revoke(&mut self, slot: Slot) -> Option<(i64, i32)> {
+        self.drop_from(slot, 0);
+        self.batches.close_all(slot.0);
+        let owned = self.slots[slot.index()].owned.take()?;
+        Some(owned.tracker.next())
+    }
+
+    /// Ends the assignment; somebody else may own the partition already.
+    pub fn lost(&mut self, slot: Slot) {
+        self.revoke(slot);
+    }
+
+    /// The slot's assignment, if it has one.
+    pub fn assignment(&self, slot: Slot) -> Option<Assignment> {
+        self.owned(slot).map(|owned| owned.assignment)
+    }
+
+    /// Topic and partition of a slot.
+    pub fn name(&self, slot: Slot) -> (&Arc<str>, i32) {
+        let partition = &self.slots[slot.index()];
+        (&partition.topic, partition.partition)
+    }
+
+    /// The assigned slots.
+    pub fn assigned(&self) -> impl Iterator<Item = Slot> {
+        (0..).zip(&self.slots).filter(|(_, slot)| slot.owned.is_some()).map(|(index, _)| Slot(index))
+    }
+
+    // ---- Delivery ----
+
+    /// Takes in a decoded batch that is charged with `bytes`. None if the slot is not assigned or is draining.
+    pub fn open_batch(&mut self, slot: Slot, batch: Arc<B>, bytes: u64) -> Option<BatchId> {
+        let owned = self.owned(slot).filter(|owned| owned.target_end.is_none())?;
+        let assignment = owned.assignment;
+        Some(self.batches.open(slot.0, assignment, batch, bytes))
+    }
+
+    /// Registers and queues the records `first_index…` of an open batch, in offset order. False, and nothing is done, if
+    /// the assignment has ended or is draining.
+    pub fn deliver(&mut self, id: BatchId, first_index: u32, records: &[Routed]) -> bool {
+        let Some(entry) = self.batches.opened(id) else { return false };
+        let Some(owned) =
+            self.slots[id.slot as usize].owned.as_mut().filter(|owned| owned.target_end.is_none())
+        else {
+            return false;
+        };
+        let count = u32::try_from(records.len()).expect("a slice of a batch has few records");
+        let ordinal = owned.tracker.register(records.iter().map(|record| record.offset));
+        entry.live += count;
+        owned.queued += u64::from(count);
+        self.queued += u64::from(count);
+        let first = Item::new(id.slot, id.index, first_index, ordinal, 0);
+        match &mut self.dispatcher {
+            Dispatcher::Lanes(lanes) => lanes.enqueue(&mut self.items, first, records),
+            Dispatcher::Hash(hash) => hash.enqueue(&mut self.items, first, records),
+            Dispatcher::Sequential(sequence) => sequence.enqueue(first, records),
+        }
+        true
+    }
+
+    /// All records of the batch were delivered: the position moves to its end, and it is released with its last record.
+    pub fn close_batch(&mut self, id: BatchId, next_offset: i64, leader_epoch: i32) {
+        if self.batches.opened(id).is_some() {
+            self.batches.close(id);
+            self.advance(Slot(id.slot), next_offset, leader_epoch);
+        }
+    }
+
+    /// The position moves to `next_offset` without a record: past a batch with this leader epoch that has none for us
+    /// (control, aborted, empty), or with epoch −1 past offsets that are gone. Nothing happens while draining.
+    pub fn advance(&mut self, slot: Slot, next_offset: i64, leader_epoch: i32) {
+        if let Some(owned) = self.owned_mut(slot)
+            && owned.target_end.is_none()
+        {
+            owned.tracker.advance(next_offset, leader_epoch);
+        }
+    }
+
+    /// Moves the batches that are no longer needed to `into`.
+    pub fn take_released(&mut self, into: &mut Vec<Released<B>>) {
+        into.append(&mut self.batches.released);
+    }
+
+    // ---- Workers ----
+
+    /// Hands up to `records_max` records to `worker` (its number counts for [`Dispatch::Hash`] alone) in an empty run,
+    /// which stays empty if none is ready. Those of one lane come together and in order. Each record that is not alone in
+    /// its run keeps the others waiting, so ask for one where handling can block.
+    pub fn take(&mut self, worker: u32, records_max: usize, run: &mut Run<B>) {
+        assert!(run.is_empty(), "a run is completed before it is filled again");
+        self.runs += 1;
+        let (stamp, batches) = (self.runs, &mut self.batches);
+        let (taken, sources) = (&mut run.items, &mut run.batches);
+        let sink = |lane: u32, item: &Item| {
+            let entry = batches.entry(item.batch);
+            if entry.run != stamp {
+                entry.run = stamp;
+                entry.handle = sources.len() as u32;
+                let batch = Arc::clone(entry.batch.as_ref().expect("a queued record's batch is live"));
+                let (index, slot, assignment) = (item.batch, entry.slot, entry.assignment);
+                sources.push(RunBatch { batch, index, slot, assignment, records: 0, ordinal_end: 0 });
+            }
+            let handle = entry.handle;
+            let source = &mut sources[handle as usize];
+            source.records += 1;
+            source.ordinal_end = source.ordinal_end.max(item.ordinal + 1);
+            let (offset, ordinal, index) = (item.offset, item.ordinal, item.index);
+            taken.push(RunItem { offset, ordinal, index, lane, handle });
+        };
+        match &mut self.dispatcher {
+            Dispatcher::Lanes(lanes) => lanes.take(&mut self.items, records_max, sink),
+            Dispatcher::Hash(hash) => hash.take(&mut self.items, worker, records_max, sink),
+            Dispatcher::Sequential(sequence) => sequence.take(records_max, sink),
+        }
+        self.queued -= run.items.len() as u64;
+        self.inflight += run.items.len() as u64;
+        for source in &mut run.batches {
+            // Queues of ended assignments are dropped, so what is handed out belongs to the present one.
+            let owned = self.slots[source.slot as usize].owned.as_mut().expect("a queued record is owned");
+            owned.queued -= u64::from(source.records);
+            owned.inflight += u64::from(source.records);
+            owned.started_end = owned.started_end.max(source.ordinal_end);
+            source.records = 0;
+        }
+    }
+
+    /// The worker is done with the run: its first `finished` records are finished, the others go back to the front of
+    /// their lanes in order (or are dropped, if their assignment has ended or drains short of them).
+    pub fn complete(&mut self, run: &mut Run<B>, finished: usize) {
+        assert!(finished <= run.items.len(), "no more is finished than was taken");
+        let items = &run.items;
+        let mut at = 0;
+        while at < finished {
+            let lane = items[at].lane;
+            while at < finished && items[at].lane == lane {
+                let item = &items[at];
+                let source = &mut run.batches[item.handle as usize];
+                source.records += 1;
+                if let Some(owned) = &mut self.slots[source.slot as usize].owned
+                    && owned.assignment == source.assignment
+                {
+                    owned.tracker.finish(item.ordinal);
+                    owned.inflight -= 1;
+                }
+                at += 1;
+            }
+            if at < finished || items.get(at).is_none_or(|item| item.lane != lane) {
+                self.release(lane, false);
+            }
+        }
+        let mut end = items.len();
+        while end > finished {
+            let lane = items[end - 1].lane;
+            while end > finished && items[end - 1].lane == lane {
+                end -= 1;
+                self.give_back(&items[end], &mut run.batches);
+            }
+            self.release(lane, true);
+        }
+        self.inflight -= run.items.len() as u64;
+        run.items.clear();
+        for source in run.batches.drain(..) {
+            // The run's handle goes first: what is released then has one handle.
+            drop(source.batch);
+            self.batches.release(source.index, source.records);
+        }
+    }
+
+    /// Whether `worker` would find a record now.
+    pub fn has_work(&self, worker: u32) -> bool {
+        match &self.dispatcher {
+            Dispatcher::Hash(hash) => hash.has_work(worker),
+            _ => self.ready() > 0,
+        }
+    }
+
+    // ---- Draining ----
+
+    /// Begins to drain: only records up to the highest one started so far are handed out any more, what is beyond is
+    /// dropped and comes again.
+    pub fn freeze(&mut self, slot: Slot) {
+        if let Some(owned) = self.owned_mut(slot)
+            && owned.target_end.is_none()
+        {
+            let end = owned.started_end;
+            owned.target_end = Some(end);
+            self.drop_from(slot, end);
+        }
+    }
+
+    /// Begins to drain every assigned partition.
+    pub fn freeze_all(&mut self) {
+        for index in 0..self.slots.len() {
+            self.freeze(Slot(index as u32));
+        }
+    }
+
+    /// The drain stops short of this record, which cannot finish in time: none from it on is handed out.
+    pub fn stop_short(&mut self, slot: Slot, assignment: Assignment, ordinal: u64) {
+        if let Some(owned) = self.owned_mut(slot)
+            && owned.assignment == assignment
+            && let Some(end) = owned.target_end
+            && ordinal < end
+        {
+            owned.target_end = Some(ordinal);
+            self.drop_from(slot, ordinal);
+        }
+    }
+
+    /// Whether every record up to the drain's target is finished; true also for a slot that is not assigned, false for
+    /// one that is not draining.
+    pub fn drained(&self, slot: Slot) -> bool {
+        self.owned(slot).is_none_or(|owned| owned.target_end.is_some_and(|end| owned.tracker.first() >= end))
+    }
+
+    /// Unfinished records up to the drain's targets, and in how many partitions.
+    pub fn drain_left(&self) -> (u64, usize) {
+        let left = self.slots.iter().filter_map(|slot| {
+            let owned = slot.owned.as_ref()?;
+            Some(owned.tracker.unfinished_below(owned.target_end?)).filter(|&left| left > 0)
+        });
+        left.fold((0, 0), |(records, partitions), left| (records + left, partitions + 1))
+    }
+
+    // ---- Commits ----
+
+    /// The offset to commit and its epoch, unless the slot is not assigned.
+    pub fn next(&self, slot: Slot) -> Option<(i64, i32)> {
+        self.owned(slot).map(|owned| owned.tracker.next())
+    }
+
+    /// What a commit sent now has to say: each partition whose `next` is past its last acknowledged commit.
+    pub fn commit_snapshot(&self) -> Vec<Commit> {
+        let changed = (0..).zip(&self.slots).filter_map(|(index, slot)| {
+            let owned = slot.owned.as_ref()?;
+            let (offset, epoch) = owned.tracker.next();
+            (offset != owned.tracker.committed()).then(|| Commit {
+                slot: Slot(index),
+                assignment: owned.assignment,
+                topic: Arc::clone(&slot.topic),
+                partition: slot.partition,
+                offset,
+                epoch,
+            })
+        });
+        changed.collect()
+    }
+
+    /// The cluster has acknowledged this line of a snapshot. Nothing happens if its assignment has ended.
+    pub fn commit_acked(&mut self, commit: &Commit) {
+        if let Some(owned) = self.owned_mut(commit.slot)
+            && owned.assignment == commit.assignment
+        {
+            owned.tracker.acknowledge(commit.offset);
+        }
+    }
+
+    // ---- Numbers ----
+
+    /// The whole board in numbers; costs a look at each partition.
+    pub fn counts(&self) -> Counts {
+        let pending =
+            self.slots.iter().filter_map(|slot| slot.owned.as_ref()).map(|owned| owned.tracker.pending());
+        Counts {
+            queued: self.queued,
+            inflight: self.inflight,
+            pending: pending.sum(),
+            ready: self.ready(),
+            held_bytes: self.batches.bytes,
+        }
+    }
+
+    /// One partition in numbers, unless it is not assigned.
+    pub fn slot_counts(&self, slot: Slot) -> Option<SlotCounts> {
+        let owned = self.owned(slot)?;
+        Some(SlotCounts {
+            queued: owned.queued,
+            inflight: owned.inflight,
+            pending: owned.tracker.pending(),
+            ahead: owned.tracker.ahead(),
+            held_bytes: self.batches.slot_bytes[slot.index()],
+            oldest: owned.tracker.oldest(),
+            delivered: owned.tracker.delivered(),
+        })
+    }
+
+    /// How many workers could find something to take now: ready lanes, free hash workers with records, or one.
+    pub fn ready(&self) -> usize {
+        match &self.dispatcher {
+            Dispatcher::Lanes(lanes) => lanes.ready(),
+            Dispatcher::Hash(hash) => hash.ready(),
+            Dispatcher::Sequential(sequence) => sequence.ready(),
+        }
+    }
+
+    /// Lanes in being (with a record queued or with a worker); 0 for the other dispatchers.
+    pub fn lanes(&self) -> usize {
+        match &self.dispatcher {
+            Dispatcher::Lanes(lanes) => lanes.len(),
+            _ => 0,
+        }
+    }
+
+    /// Checks what the board guarantees, by a walk over everything; panics on a bug of ours. For tests.
+    pub fn invariants(&self) {
+        let mut queued = vec![0; self.slots.len()];
+        let mut batch_queued = std::collections::BTreeMap::<u32, u32>::new();
+        let visit = |slot: u32, ordinal: u64, batch: u32| {
+            queued[slot as usize] += 1;
+            *batch_queued.entry(batch).or_default() += 1;
+            let owned = self.slots[slot as usize].owned.as_ref().expect("only owned records are queued");
+            assert!(
+                owned.target_end.is_none_or(|end| ordinal < end),
+                "nothing beyond a drain's target is queued"
+            );
+            assert!(ordinal >= owned.tracker.first(), "only unfinished records are queued");
+        };
+        match &self.dispatcher {
+            Dispatcher::Lanes(lanes) => lanes.for_each(&self.items, visit),
+            Dispatcher::Hash(hash) => hash.for_each(&self.items, visit),
+            Dispatcher::Sequential(sequence) => sequence.for_each(visit),
+        }
+        let mut inflight = 0;
+        for (slot, &queued) in self.slots.iter().zip(&queued) {
+            let Some(owned) = &slot.owned else { continue };
+            owned.tracker.invariants();
+            assert_eq!(owned.queued, queued);
+            assert!(owned.started_end <= owned.tracker.first() + owned.tracker.ahead());
+            let held = owned.queued + owned.inflight;
+            let unfinished = owned.tracker.ahead() - owned.tracker.pending();
+            assert!(held <= unfinished);
+            assert!(
+                held == unfinished || owned.target_end.is_some(),
+                "only a drain drops registered records"
+            );
+            inflight += owned.inflight;
+        }
+        assert_eq!(self.queued, queued.iter().sum::<u64>());
+        assert!(inflight <= self.inflight, "what ended assignments left is counted too");
+        let mut bytes = vec![0; self.slots.len()];
+        let mut live = 0;
+        for (index, entry) in self.batches.iter() {
+            bytes[entry.slot as usize] += entry.bytes;
+            live += u64::from(entry.live - u32::from(entry.open));
+            assert!(entry.live >= u32::from(entry.open) + batch_queued.get(&index).copied().unwrap_or(0));
+            assert!(entry.live > 0);
+        }
+        assert_eq!(live, self.queued + self.inflight, "a batch lives as long as its records");
+        assert_eq!(self.batches.slot_bytes, bytes);
+        assert_eq!(self.batches.bytes, bytes.iter().sum::<u64>());
+    }
+
+    // ---- Helpers ----
+
+    fn owned(&self, slot: Slot) -> Option<&Owned> {
+        self.slots[slot.index()].owned.as_ref()
+    }
+
+    fn owned_mut(&mut self, slot: Slot) -> Option<&mut Owned> {
+        self.slots[slot.index()].owned.as_mut()
+    }
+
+    fn own(&mut self, index: usize, position: i64, leader_epoch: i32) {
+        let assignment = self.next_assignment;
+        self.next_assignment = assignment.following();
+        self.slots[index].owned = Some(Owned {
+            assignment,
+            tracker: Tracker::new(position, leader_epoch),
+            queued: 0,
+            inflight: 0,
+            started_end: 0,
+            target_end: None,
+        });
+    }
+
+    fn give_back(&mut self, item: &RunItem, sources: &mut [RunBatch<B>]) {
+        let source = &mut sources[item.handle as usize];
+        let present = self.slots[source.slot as usize].owned.as_mut();
+        let Some(owned) = present.filter(|owned| owned.assignment == source.assignment) else {
+            source.records += 1;
+            return;
+        };
+        owned.inflight -= 1;
+        if owned.target_end.is_some_and(|end| item.ordinal >= end) {
+            source.records += 1;
+            return;
+        }
+        owned.queued += 1;
+        self.queued += 1;
+        let back = Item::new(source.slot, source.index, item.index, item.ordinal, item.offset);
+        match &mut self.dispatcher {
+            Dispatcher::Lanes(lanes) => lanes.give_back(&mut self.items, item.lane, back),
+            Dispatcher::Hash(hash) => hash.give_back(&mut self.items, item.lane, back),
+            Dispatcher::Sequential(sequence) => sequence.give_back(item.lane, back),
+        }
+    }
+
+    #[inline]
+    fn release(&mut self, lane: u32, first: bool) {
+        match &mut self.dispatcher {
+            Dispatcher::Lanes(lanes) => lanes.release(lane, first),
+            Dispatcher::Hash(hash) => hash.release(lane),
+            Dispatcher::Sequential(sequence) => sequence.release(),
+        }
+    }
+
+    /// Drops the queued records of the slot from this ordinal on.
+    fn drop_from(&mut self, slot: Slot, ordinal: u64) {
+        let batches = &mut self.batches;
+        let mut count = 0;
+        let mut dropped = |batch: u32, records: u32| {
+            batches.release(batch, records);
+            count += u64::from(records);
+        };
+        match &mut self.dispatcher {
+            Dispatcher::Lanes(lanes) => lanes.drop_from(&mut self.items, slot.0, ordinal, &mut dropped),
+            Dispatcher::Hash(hash) => hash.drop_from(&mut self.items, slot.0, ordinal, &mut dropped),
+            Dispatcher::Sequential(sequence) => sequence.drop_from(slot.0, ordinal, &mut dropped),
+        }
+        self.queued -= count;
+        if let Some(owned) = self.owned_mut(slot) {
+            owned.queued -= count;
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The hash dispatcher: every key belongs to one fixed worker, as `--dispatch hash` and `partition-hash` promise.
+//!
+//! Guarantees: a worker's records run one run at a time, in the order of delivery; so a key's records do too, across
+//! revoke and re-assignment as well, because the worker stays busy until its old record ends.
+
+use super::items::{Item, Items, Queue};
+use super::route::{Route, Routed};
+
+const FNV32_OFFSET: u32 = 0x811c_9dc5;
+const FNV32_PRIME: u32 = 0x0100_0193;
+
+/// FNV-1a, 32 bits, of `bytes`.
+#[inline]
+pub fn fnv32a(bytes: &[u8]) -> u32 {
+    fnv32a_from(FNV32_OFFSET, bytes)
+}
+
+/// FNV-1a continued: `state` is the hash of the bytes before.
+#[inline]
+pub fn fnv32a_from(state: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(state, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(FNV32_PRIME))
+}
+
+/// One queue per worker.
+#[derive(Debug)]
+pub(crate) struct Hash {
+    workers: Vec<Worker>,
+    /// The worker that the next record without a route goes to.
+    robin: usize,
+}
+
+#[derive(Debug)]
+struct Worker {
+    queue: Queue,
+    busy: bool,
+}
+
+impl Hash {
+    /// Panics with no worker at all: the command line refuses that.
+    pub(crate) fn new(workers: u32) -> Hash {
+        assert!(workers > 0, "a pool has at least one worker");
+        Hash {
+            workers: (0..workers).map(|_| Worker { queue: Queue::EMPTY, busy: false }).collect(),
+            robin: 0,
+        }
+    }
+
+    pub(crate) fn enqueue(&mut self, items: &mut Items, first: Item, records: &[Routed]) {
+        let mut item = first;
+        for record in records {
+            let worker = if record.route == Route::FREE {
+                self.robin = (self.robin + 1) % self.workers.len();
+                self.robin
+            } else {
+                record.route.value() as usize
+            };
+            item.offset = record.offset;
+            items.push_back(&mut self.workers[worker].queue, item);
+            item.index += 1;
+            item.ordinal += 1;
+        }
+    }
+
+    pub(crate) fn take(
+        &mut self,
+        items: &mut Items,
+        worker: u32,
+        records_max: usize,
+        mut sink: impl FnMut(u32, &Item),
+    ) {
+        let own = &mut self.workers[worker as usize];
+        if own.busy {
+            return;
+        }
+        for _ in 0..records_max {
+            let Some(item) = items.pop_front(&mut own.queue) else { break };
+            own.busy = true;
+            sink(worker, &item);
+        }
+    }
+
+    pub(crate) fn give_back(&mut self, items: &mut Items, worker: u32, item: Item) {
+        items.push_front(&mut self.workers[worker as usize].queue, item);
+    }
+
+    pub(crate) fn release(&mut self, worker: u32) {
+        let own = &mut self.workers[worker as usize];
+        assert!(own.busy, "a run belongs to a busy worker");
+        own.busy = false;
+    }
+
+    pub(crate) fn drop_from(
+        &mut self,
+        items: &mut Items,
+        slot: u32,
+        ordinal: u64,
+        dropped: &mut impl FnMut(u32, u32),
+    ) {
+        for worker in &mut self.workers {
+            items.retain(&mut worker.queue, |item| {
+                let keep = item.slot != slot || item.ordinal < ordinal;
+                if !keep {
+                    dropped(item.batch, 1);
+                }
+                keep
+            });
+        }
+    }
+
+    /// Workers that are free and have a record waiting.
+    pub(crate) fn ready(&self) -> usize {
+        self.workers.iter().filter(|worker| !worker.busy && !worker.queue.is_empty()).count()
+    }
+
+    pub(crate) fn has_work(&self, worker: u32) -> bool {
+        let own = &self.workers[worker as usize];
+        !own.busy && !own.queue.is_empty()
+    }
+
+    /// Every queued item; for the invariant check.
+    pub(crate) fn for_each(&self, items: &Items, mut visit: impl FnMut(u32, u64, u32)) {
+        for worker in &self.workers {
+            items.iter(worker.queue).for_each(|item| visit(item.slot, item.ordinal, item.batch));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fnv_vectors() {
+        assert_eq!(fnv32a(b""), 0x811c_9dc5);
+        assert_eq!(fnv32a(b"a"), 0xe40c_292c);
+        assert_eq!(fnv32a(b"foobar"), 0xbf9c_f968);
+        assert_eq!(fnv32a_from(fnv32a(b"foo"), b"bar"), fnv32a(b"foobar"));
+    }
+}

@@ -1,0 +1,137 @@
+//! Queued records, in a slab with linked queues through it, so that a record costs no allocation and a queue eight bytes.
+
+/// No item.
+const NIL: u32 = u32::MAX;
+
+/// One queued record: 32 bytes, two to a cache line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item {
+    pub(crate) offset: i64,
+    /// Number of the record within its assignment.
+    pub(crate) ordinal: u64,
+    pub(crate) slot: u32,
+    pub(crate) batch: u32,
+    /// Index of the record within its batch.
+    pub(crate) index: u32,
+    next: u32,
+}
+
+impl Item {
+    pub(crate) fn new(slot: u32, batch: u32, index: u32, ordinal: u64, offset: i64) -> Item {
+        Item { offset, ordinal, slot, batch, index, next: NIL }
+    }
+}
+
+/// A first-in first-out queue of items that live in [`Items`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queue {
+    head: u32,
+    tail: u32,
+}
+
+impl Queue {
+    pub(crate) const EMPTY: Queue = Queue { head: NIL, tail: NIL };
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.head == NIL
+    }
+}
+
+/// The slab. Its size is the largest number of records that were ever queued at once.
+#[derive(Debug)]
+pub(crate) struct Items {
+    slab: Vec<Item>,
+    free: u32,
+}
+
+impl Items {
+    pub(crate) fn new() -> Items {
+        Items { slab: Vec::new(), free: NIL }
+    }
+
+    #[inline]
+    pub(crate) fn push_back(&mut self, queue: &mut Queue, item: Item) {
+        let id = self.insert(item);
+        if queue.tail == NIL {
+            queue.head = id;
+        } else {
+            self.slab[queue.tail as usize].next = id;
+        }
+        queue.tail = id;
+    }
+
+    pub(crate) fn push_front(&mut self, queue: &mut Queue, item: Item) {
+        let id = self.insert(Item { next: queue.head, ..item });
+        if queue.tail == NIL {
+            queue.tail = id;
+        }
+        queue.head = id;
+    }
+
+    #[inline]
+    pub(crate) fn pop_front(&mut self, queue: &mut Queue) -> Option<Item> {
+        if queue.head == NIL {
+            return None;
+        }
+        let id = queue.head;
+        let item = self.slab[id as usize];
+        queue.head = item.next;
+        if queue.head == NIL {
+            queue.tail = NIL;
+        }
+        self.remove(id);
+        Some(item)
+    }
+
+    /// Removes every item that `keep` refuses; the others stay in order.
+    pub(crate) fn retain(&mut self, queue: &mut Queue, mut keep: impl FnMut(&Item) -> bool) {
+        let mut id = queue.head;
+        *queue = Queue::EMPTY;
+        while id != NIL {
+            let item = self.slab[id as usize];
+            if keep(&item) {
+                if queue.tail == NIL {
+                    queue.head = id;
+                } else {
+                    self.slab[queue.tail as usize].next = id;
+                }
+                self.slab[id as usize].next = NIL;
+                queue.tail = id;
+            } else {
+                self.remove(id);
+            }
+            id = item.next;
+        }
+    }
+
+    /// The items of a queue, first to last.
+    pub(crate) fn iter(&self, queue: Queue) -> impl Iterator<Item = &Item> {
+        let mut id = queue.head;
+        std::iter::from_fn(move || {
+            let item = self.slab.get(id as usize)?;
+            id = item.next;
+            Some(item)
+        })
+    }
+
+    #[inline]
+    fn insert(&mut self, item: Item) -> u32 {
+        if self.free == NIL {
+            let id = u32::try_from(self.slab.len()).expect("queued records are bounded far below 2^32");
+            assert!(id != NIL, "queued records are bounded far below 2^32");
+            self.slab.push(item);
+            return id;
+        }
+        let id = self.free;
+        let place = &mut self.slab[id as usize];
+        self.free = place.next;
+        *place = item;
+        id
+    }
+
+    #[inline]
+    fn remove(&mut self, id: u32) {
+        self.slab[id as usize].next = self.free;
+        self.free = id;
+    }
+}

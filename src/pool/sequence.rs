@@ -1,0 +1,155 @@
+//! The dispatcher of `keylane sequential`: one worker, each partition in delivered order, the partitions in turn.
+//!
+//! Guarantees: one run is out at a time; a partition gives at most a chunk of records before the next one's turn.
+//! Ranges are queued, not records.
+
+use std::collections::VecDeque;
+
+use super::items::Item;
+use super::route::Routed;
+
+/// Records of one batch with consecutive indices and offsets.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    first: Item,
+    len: u32,
+}
+
+impl Range {
+    fn nth(&self, n: u32) -> Item {
+        let Item { slot, batch, index, ordinal, offset, .. } = self.first;
+        Item::new(slot, batch, index + n, ordinal + u64::from(n), offset + i64::from(n))
+    }
+}
+
+/// One queue of ranges per partition.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    queues: Vec<VecDeque<Range>>,
+    /// Partitions with a range waiting; the front one has its turn.
+    turns: VecDeque<u32>,
+    busy: bool,
+    chunk_records_max: u32,
+    chunk_left: u32,
+}
+
+impl Sequence {
+    pub(crate) fn new(chunk_records_max: u32) -> Sequence {
+        assert!(chunk_records_max > 0, "a chunk has at least one record");
+        Sequence {
+            queues: Vec::new(),
+            turns: VecDeque::new(),
+            busy: false,
+            chunk_records_max,
+            chunk_left: chunk_records_max,
+        }
+    }
+
+    pub(crate) fn add_slot(&mut self) {
+        self.queues.push(VecDeque::new());
+    }
+
+    pub(crate) fn enqueue(&mut self, first: Item, records: &[Routed]) {
+        let queue = &mut self.queues[first.slot as usize];
+        if queue.is_empty() && !records.is_empty() {
+            self.turns.push_back(first.slot);
+        }
+        let (mut at, mut item) = (0, first);
+        for run in records.chunk_by(|a, b| a.offset + 1 == b.offset) {
+            item.index = first.index + at;
+            item.ordinal = first.ordinal + u64::from(at);
+            item.offset = run[0].offset;
+            let len = u32::try_from(run.len()).expect("a slice of a batch has few records");
+            queue.push_back(Range { first: item, len });
+            at += len;
+        }
+    }
+
+    pub(crate) fn take(&mut self, records_max: usize, mut sink: impl FnMut(u32, &Item)) {
+        if self.busy {
+            return;
+        }
+        let mut left = u32::try_from(records_max).unwrap_or(u32::MAX);
+        while left > 0
+            && let Some(&slot) = self.turns.front()
+        {
+            let queue = &mut self.queues[slot as usize];
+            let Some(range) = queue.front_mut() else { unreachable!("a partition in turn has a range") };
+            self.busy = true;
+            let count = range.len.min(left).min(self.chunk_left);
+            (0..count).for_each(|n| sink(slot, &range.nth(n)));
+            left -= count;
+            self.chunk_left -= count;
+            if count == range.len {
+                queue.pop_front();
+            } else {
+                *range = Range { first: range.nth(count), len: range.len - count };
+            }
+            let over = queue.is_empty();
+            if over || self.chunk_left == 0 {
+                self.chunk_left = self.chunk_records_max;
+                self.turns.pop_front();
+                if !over {
+                    self.turns.push_back(slot);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn give_back(&mut self, slot: u32, item: Item) {
+        let queue = &mut self.queues[slot as usize];
+        if queue.is_empty() {
+            self.turns.push_front(slot);
+            self.chunk_left = self.chunk_records_max;
+        }
+        if let Some(range) = queue.front_mut()
+            && range.first.batch == item.batch
+            && range.first.index == item.index + 1
+            && range.first.offset == item.offset + 1
+        {
+            *range = Range { first: item, len: range.len + 1 };
+        } else {
+            queue.push_front(Range { first: item, len: 1 });
+        }
+    }
+
+    pub(crate) fn release(&mut self) {
+        self.busy = false;
+    }
+
+    pub(crate) fn drop_from(&mut self, slot: u32, ordinal: u64, dropped: &mut impl FnMut(u32, u32)) {
+        let queue = &mut self.queues[slot as usize];
+        queue.retain_mut(|range| {
+            let keep = ordinal.saturating_sub(range.first.ordinal).min(u64::from(range.len)) as u32;
+            if keep < range.len {
+                dropped(range.first.batch, range.len - keep);
+            }
+            range.len = keep;
+            keep > 0
+        });
+        if queue.is_empty() {
+            if self.turns.front() == Some(&slot) {
+                self.chunk_left = self.chunk_records_max;
+            }
+            self.turns.retain(|&turn| turn != slot);
+        }
+    }
+
+    pub(crate) fn ready(&self) -> usize {
+        usize::from(!self.busy && !self.turns.is_empty())
+    }
+
+    /// Visits every queued record, and checks what this file guarantees.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(u32, u64, u32)) {
+        for (slot, queue) in (0..).zip(&self.queues) {
+            let in_turn = self.turns.iter().filter(|&&turn| turn == slot).count();
+            assert_eq!(in_turn, usize::from(!queue.is_empty()));
+            let mut next = 0;
+            for range in queue {
+                assert!(range.len > 0 && range.first.ordinal >= next, "a partition is in offset order");
+                next = range.first.ordinal + u64::from(range.len);
+                (range.first.ordinal..next).for_each(|ordinal| visit(slot, ordinal, range.first.batch));
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The board against the public bug reports it must get right, against all small orderings, and against a naive model.
+
+mod cases;
+mod model;
+mod oracle;
+mod orderings;
