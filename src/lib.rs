@@ -1,2 +1,5 @@
 //! keylane: a Kafka topic worked through by many workers, each key in order.
 
+pub mod cli;
+pub mod exit;
+pub mod handler;
