@@ -3,3 +3,4 @@
 pub mod cli;
 pub mod exit;
 pub mod handler;
+pub mod report;

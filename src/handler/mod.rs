@@ -1,5 +1,6 @@
 //! What is done with a record.
 
+pub mod base64;
 pub mod format;
 
 use std::time::Duration;
