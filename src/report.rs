@@ -9,9 +9,9 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::cli::{Common, OutputFormat, Verbosity};
+use crate::cli::{Common, MemoryLimit, OutputFormat, Verbosity};
 
 /// Members of a JSON line besides `type` and `time`.
 pub type Fields = Vec<(&'static str, Value)>;
@@ -50,6 +50,12 @@ impl Report {
         for warning in &common.warnings {
             self.warning(warning);
         }
+    }
+
+    /// How much memory a consumer may hold, and why.
+    pub fn memory(&self, limit: &MemoryLimit) {
+        let fields = vec![("bytes", limit.bytes.into()), ("reason", limit.reason.as_str().into())];
+        self.plain(Verbosity::Normal, "memory", format!("max-memory: {limit}"), fields);
     }
 
     /// What went wrong; said at every level.
@@ -117,11 +123,13 @@ impl Report {
             (OutputFormat::Text, Some(stamp)) => format!("[{}] {text}\n", clock(stamp)),
             (OutputFormat::Text, None) => format!("{text}\n"),
             (OutputFormat::Json, _) => {
-                let mut object = Map::new();
-                object.insert("type".to_owned(), kind.into());
-                object.insert("time".to_owned(), rfc3339(now).into());
-                object.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
-                format!("{}\n", Value::Object(object))
+                // Not by a map, which would sort the members: people read this too.
+                let mut line = format!("{{\"type\":{},\"time\":\"{}\"", Value::from(kind), rfc3339(now));
+                for (name, value) in fields {
+                    line.push_str(&format!(",{}:{value}", Value::from(name)));
+                }
+                line.push_str("}\n");
+                line
             }
         }
     }

@@ -80,6 +80,9 @@ pub(super) fn look_up(name: &str) -> Found {
         return Found::Unused(format!("not used; give {flag}"));
     }
     if UNUSED.contains(&name) {
+        if name.starts_with("sasl.") || name.starts_with("ssl.") {
+            return Found::Unused("not used; this version has no TLS and no SASL yet".to_owned());
+        }
         return Found::Unused("not used by keylane".to_owned());
     }
     Found::Unknown(near(name))
@@ -98,9 +101,10 @@ pub(super) fn variable(name: &str) -> String {
 /// The answer to `-X list`.
 pub(super) fn list() -> String {
     let mut text =
-        String::from("Properties in use; each can also be set as KAFKA_NAME with dots as underscores:\n");
+        String::from("Properties in use; in the environment group.id is KAFKA_GROUP_ID, and so on\n");
     for used in USED {
-        text.push_str(&format!("{} = {}\n    {}", used.names[0], used.default, used.what));
+        let default = if used.default.is_empty() { "(none)" } else { used.default };
+        text.push_str(&format!("{} = {default}\n    {}", used.names[0], used.what));
         if let [_, others @ ..] = used.names
             && !others.is_empty()
         {

@@ -3,6 +3,7 @@
 //! The smaller of 64 MiB and an eighth of what the cgroup or the machine has. The only file of the command line that
 //! reads the machine; what cannot be read counts as not there.
 
+use std::fmt;
 use std::path::Path;
 
 /// The default where there is plenty.
@@ -15,6 +16,12 @@ pub struct MemoryLimit {
     pub bytes: u64,
     /// Where the figure is from, to be printed at start.
     pub reason: String,
+}
+
+impl fmt::Display for MemoryLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes ({})", self.bytes, self.reason)
+    }
 }
 
 impl MemoryLimit {

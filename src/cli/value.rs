@@ -46,7 +46,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     if !fraction.is_empty() {
         let digits: u128 = fraction.parse().map_err(|_| wrong())?;
         let scale = 10u128.pow(u32::try_from(fraction.len()).map_err(|_| wrong())?);
-        if digits * unit_ns % scale != 0 {
+        if !(digits * unit_ns).is_multiple_of(scale) {
             return Err(format!("'{text}' is finer than a nanosecond"));
         }
         ns += digits * unit_ns / scale;
@@ -71,6 +71,15 @@ pub(super) fn timeout_not_zero(text: &str) -> Result<Duration, String> {
     let duration = timeout(text)?;
     if duration < Duration::from_millis(1) {
         return Err(format!("'{text}' is too short: write 1ms or more"));
+    }
+    Ok(duration)
+}
+
+/// A [`timeout`] that is 0 or at least 1 ms: the time between two lines.
+pub(super) fn period(text: &str) -> Result<Duration, String> {
+    let duration = timeout(text)?;
+    if !duration.is_zero() && duration < Duration::from_millis(1) {
+        return Err(format!("'{text}' is too short: write 1ms or more, or 0 for none"));
     }
     Ok(duration)
 }
