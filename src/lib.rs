@@ -1,4 +1,8 @@
 //! keylane: a Kafka topic worked through by many workers, each key in order.
 
+pub mod cli;
 pub mod driver;
+pub mod exit;
+pub mod handler;
 pub mod pool;
+pub mod report;

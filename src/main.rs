@@ -1,3 +1,49 @@
-//! The `keylane` binary.
+//! The `keylane` binary: parse, report, run, end with one of the documented exit codes.
 
-fn main() {}
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+use keylane::cli::{self, Command, Environment, Parsed, Verbosity};
+use keylane::exit::Exit;
+use keylane::report::{self, Report};
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let exit = match cli::parse(&words, &Environment::of_process()) {
+        Ok(Parsed::Run(command)) => {
+            let common = command.common();
+            let report = Report::new(common.format, common.verbosity);
+            report.start(common);
+            if let Command::Pool(pool) = &*command {
+                report.memory(&pool.max_memory);
+            }
+            run(*command, &report)
+        }
+        Ok(Parsed::Answer(text)) => answer(&text),
+        Err(usage) => {
+            Report::new(cli::wanted_format(&words), Verbosity::Normal).error(usage);
+            Exit::Usage
+        }
+    };
+    exit.into()
+}
+
+/// A reader that has seen enough (`keylane --help | head -1`) is no error.
+fn answer(text: &str) -> Exit {
+    match report::to_stdout(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Exit::Output,
+        _ => Exit::Done,
+    }
+}
+
+fn run(command: Command, _report: &Report) -> Exit {
+    match command {
+        Command::Seed(_)
+        | Command::Sequential(_)
+        | Command::Pool(_)
+        | Command::Lag(_)
+        | Command::Topic(_)
+        | Command::Group(_) => Exit::Bug,
+    }
+}

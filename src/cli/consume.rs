@@ -1,0 +1,457 @@
+//! What `sequential` and `pool` share: topics, group, handler, where to start and when to stop.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::common::{Common, CommonFlags};
+use super::lecture;
+use super::settings::{Layers, Setting};
+use super::usage::{Usage, require};
+use super::value;
+use crate::handler::format::Format;
+use crate::handler::{Delay, HandlerConfig};
+
+/// The flags that both consumers share.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ConsumeFlags {
+    /// Topic to read; pool takes several [default: lecture-03-05-events]
+    #[arg(short, long, value_name = "TOPIC", value_parser = value::topic)]
+    topic: Vec<String>,
+
+    /// Consumer group; needed for any topic but the lecture's
+    #[arg(short, long, value_name = "GROUP", value_parser = value::id)]
+    group: Option<String>,
+
+    /// Handler: sleep D, or from D to D; without it, for the lecture's topic alone [env: WORK_DELAY] [default: 10ms]
+    #[arg(long, value_name = "D|D..D", value_parser = delay)]
+    work_delay: Option<Delay>,
+
+    /// Handler: write kcat's letters (%t %p %o %k %s %K %S %T %h) or one JSON object a line; after --work-delay
+    #[arg(short = 'f', long, value_name = "FORMAT|json", value_parser = Format::parse)]
+    print: Option<Format>,
+
+    /// Where a partition without a commit starts; @MS = a time in ms since 1970 [default: earliest]
+    #[arg(long, value_name = "earliest|latest|@MS", value_parser = From::parse)]
+    from: Option<From>,
+
+    /// Stop when every partition has reached the end that it had when it was first assigned
+    #[arg(short, long)]
+    exit_at_end: bool,
+
+    /// Stop when the first N delivered records are finished and committed
+    #[arg(short = 'n', long, value_name = "N", value_parser = records)]
+    records: Option<u64>,
+
+    /// Longest drain after a signal
+    #[arg(long, value_name = "D", default_value = "25s", value_parser = value::timeout)]
+    drain_timeout: Duration,
+
+    /// Longest drain of a revoked partition; must be below max.poll.interval.ms
+    #[arg(long, value_name = "D", default_value = "10s", value_parser = value::timeout)]
+    revoke_timeout: Duration,
+
+    /// List of range, roundrobin, sticky, cooperative-sticky, the preferred first [default: cooperative-sticky]
+    #[arg(long, value_name = "NAME,...", value_parser = assignors)]
+    assignor: Option<Assignors>,
+
+    /// Static membership: this member's name in the group
+    #[arg(long, value_name = "ID", value_parser = value::id)]
+    instance_id: Option<String>,
+
+    /// Time between progress lines, 0 = none
+    #[arg(long, value_name = "D", default_value = "1s", value_parser = value::period)]
+    stats: Duration,
+
+    /// read_committed or read_uncommitted [default: read_committed]
+    #[arg(long, value_name = "LEVEL", value_parser = Isolation::parse)]
+    isolation: Option<Isolation>,
+}
+
+impl ConsumeFlags {
+    /// Comes last, after the consumer's own values.
+    pub(super) fn resolve(
+        self,
+        common: CommonFlags,
+        mut layers: Layers<'_>,
+        lecture_group: &str,
+    ) -> Result<Consume, Usage> {
+        let mut topics = value::without_repetition(self.topic);
+        if topics.is_empty() {
+            topics.push(lecture::TOPIC.to_owned());
+        }
+        let flags = HandlerFlags { delay: self.work_delay, print: self.print };
+        let (group, handler) = group_and_handler(&mut layers, &topics, self.group, flags, lecture_group)?;
+
+        refuse_consumer_protocol(&mut layers)?;
+        let out_of_range = layers.property("auto.offset.reset", OutOfRange::parse)?;
+        if out_of_range == Some(OutOfRange::Latest) && self.from.is_none() {
+            layers.warnings.push(
+                "auto.offset.reset=latest is for offsets out of range; a partition without a commit starts at the \
+                 earliest record unless --from latest says otherwise"
+                    .to_owned(),
+            );
+        }
+        let consume = Consume {
+            topics,
+            group,
+            handler,
+            from: self.from.unwrap_or(From::Earliest),
+            exit_at_end: self.exit_at_end,
+            records_max: self.records,
+            drain_timeout: self.drain_timeout,
+            revoke_timeout: self.revoke_timeout,
+            assignors: layers
+                .pick(self.assignor, &ASSIGNOR)?
+                .map_or_else(|| vec![AssignorName::CooperativeSticky], |list| list.0),
+            instance_id: layers.pick(self.instance_id, &INSTANCE_ID)?,
+            stats: Some(self.stats).filter(|stats| !stats.is_zero()),
+            isolation: layers.pick(self.isolation, &Isolation::SETTING)?.unwrap_or(Isolation::ReadCommitted),
+            out_of_range: out_of_range.unwrap_or(OutOfRange::Earliest),
+            session_timeout: milliseconds(&mut layers, "session.timeout.ms", 45_000)?,
+            heartbeat_interval: milliseconds(&mut layers, "heartbeat.interval.ms", 1000)?,
+            max_poll_interval: milliseconds(&mut layers, "max.poll.interval.ms", 60_000)?,
+            fetch_max_bytes: layers.property("fetch.max.bytes", fetch_bytes)?,
+            max_partition_fetch_bytes: layers
+                .property("max.partition.fetch.bytes", fetch_bytes)?
+                .unwrap_or(1 << 20),
+            fetch_max_wait: layers
+                .property("fetch.max.wait.ms", value::milliseconds)?
+                .unwrap_or(Duration::from_millis(500)),
+            common: common.resolve(layers)?,
+        };
+        consume.check()?;
+        Ok(consume)
+    }
+}
+
+const GROUP: Setting<String> =
+    Setting { flag: "--group", variable: None, property: Some(("group.id", value::id)) };
+const INSTANCE_ID: Setting<String> =
+    Setting { flag: "--instance-id", variable: None, property: Some(("group.instance.id", value::id)) };
+const ASSIGNOR: Setting<Assignors> = Setting {
+    flag: "--assignor",
+    variable: None,
+    property: Some(("partition.assignment.strategy", assignors)),
+};
+
+struct HandlerFlags {
+    delay: Option<Delay>,
+    print: Option<Format>,
+}
+
+/// The group and the handler: said, or the lecture's where its topic alone is read.
+fn group_and_handler(
+    layers: &mut Layers<'_>,
+    topics: &[String],
+    group: Option<String>,
+    flags: HandlerFlags,
+    lecture_group: &str,
+) -> Result<(String, HandlerConfig), Usage> {
+    let group = layers.pick(group, &GROUP)?;
+    let HandlerFlags { delay: work_delay, print } = flags;
+    let handler =
+        (work_delay.is_some() || print.is_some()).then_some(HandlerConfig { delay: work_delay, print });
+    let others: Vec<&str> =
+        topics.iter().map(String::as_str).filter(|topic| *topic != lecture::TOPIC).collect();
+    if others.is_empty() {
+        let handler = match handler {
+            Some(handler) => handler,
+            None => {
+                let setting =
+                    Setting { flag: "--work-delay", variable: Some(("WORK_DELAY", delay)), property: None };
+                let chosen = layers.pick(None, &setting)?;
+                let default = || delay(lecture::WORK_DELAY).map_err(Usage::new);
+                HandlerConfig { delay: Some(chosen.map_or_else(default, Ok)?), print: None }
+            }
+        };
+        return Ok((group.unwrap_or_else(|| lecture_group.to_owned()), handler));
+    }
+    let missing = match (&group, &handler) {
+        (None, None) => "a group and a handler: add -g GROUP, and --work-delay D or --print FORMAT",
+        (None, Some(_)) => "a group: add -g GROUP",
+        (Some(_), None) => "a handler: add --work-delay D or --print FORMAT",
+        (Some(_), Some(_)) => "",
+    };
+    match (group, handler) {
+        (Some(group), Some(handler)) => Ok((group, handler)),
+        _ => Err(Usage::new(format!(
+            "topic {} needs {missing} (defaults, WORK_DELAY included, are for topic {} alone)",
+            others.join(", "),
+            lecture::TOPIC
+        ))),
+    }
+}
+
+fn refuse_consumer_protocol(layers: &mut Layers<'_>) -> Result<(), Usage> {
+    let protocol = layers.property("group.protocol", |text| Ok(text.to_ascii_lowercase()))?;
+    require!(
+        protocol.as_deref().is_none_or(|protocol| protocol == "classic"),
+        "group.protocol={}: this version speaks the classic protocol alone; write classic",
+        protocol.unwrap_or_default()
+    );
+    Ok(())
+}
+
+fn milliseconds(layers: &mut Layers<'_>, name: &'static str, default_ms: u64) -> Result<Duration, Usage> {
+    let value = layers.property(name, value::milliseconds_not_zero)?;
+    Ok(value.unwrap_or(Duration::from_millis(default_ms)))
+}
+
+fn fetch_bytes(text: &str) -> Result<u32, String> {
+    value::whole_u32(text, 1, i32::MAX as u32)
+}
+
+fn records(text: &str) -> Result<u64, String> {
+    value::whole(text, 1, i64::MAX as u64)
+}
+
+/// `10ms`, or `1ms..20ms`.
+fn delay(text: &str) -> Result<Delay, String> {
+    let (min, max) = text.split_once("..").unwrap_or((text, text));
+    let delay = Delay { min: value::duration(min)?, max: value::duration(max)? };
+    if delay.min > delay.max {
+        return Err(format!("'{text}' begins above its end: write {max}..{min}"));
+    }
+    Ok(delay)
+}
+
+/// What both consumers need, resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Consume {
+    /// What every subcommand needs.
+    pub common: Common,
+    /// Topics to read, without repetition; never empty, and one only for `sequential`.
+    pub topics: Vec<String>,
+    /// The consumer group.
+    pub group: String,
+    /// What is done with a record.
+    pub handler: HandlerConfig,
+    /// Where a partition without a commit starts.
+    pub from: From,
+    /// Stop when every partition has reached the end it had when it was first assigned.
+    pub exit_at_end: bool,
+    /// Stop when the first that many delivered records are finished; at least 1.
+    pub records_max: Option<u64>,
+    /// Limit of the drain after a signal.
+    pub drain_timeout: Duration,
+    /// Limit of the drain of a revoked partition; below `max_poll_interval`.
+    pub revoke_timeout: Duration,
+    /// Assignors in order of preference, without repetition; never empty.
+    pub assignors: Vec<AssignorName>,
+    /// Static membership.
+    pub instance_id: Option<String>,
+    /// Time between progress lines; `None` = none.
+    pub stats: Option<Duration>,
+    /// Which records are delivered, and which end `exit_at_end` means.
+    pub isolation: Isolation,
+    /// `auto.offset.reset`: what to do when a position is out of range.
+    pub out_of_range: OutOfRange,
+    /// `session.timeout.ms`.
+    pub session_timeout: Duration,
+    /// `heartbeat.interval.ms`; below `session_timeout`.
+    pub heartbeat_interval: Duration,
+    /// `max.poll.interval.ms`: the rebalance timeout of JoinGroup.
+    pub max_poll_interval: Duration,
+    /// `fetch.max.bytes`; `None` = derive it from the memory limit.
+    pub fetch_max_bytes: Option<u32>,
+    /// `max.partition.fetch.bytes`.
+    pub max_partition_fetch_bytes: u32,
+    /// `fetch.max.wait.ms`; below the request timeout.
+    pub fetch_max_wait: Duration,
+}
+
+impl Consume {
+    /// What no single value can tell.
+    fn check(&self) -> Result<(), Usage> {
+        require!(
+            self.heartbeat_interval < self.session_timeout,
+            "heartbeat.interval.ms={} must be below session.timeout.ms={}",
+            self.heartbeat_interval.as_millis(),
+            self.session_timeout.as_millis()
+        );
+        require!(
+            self.revoke_timeout < self.max_poll_interval,
+            "--revoke-timeout {}ms must be below max.poll.interval.ms={}, after which the group goes on without \
+             this member: lower the one or raise the other",
+            self.revoke_timeout.as_millis(),
+            self.max_poll_interval.as_millis()
+        );
+        require!(
+            self.fetch_max_wait < self.common.request_timeout,
+            "fetch.max.wait.ms={} must be below --request-timeout {}ms: a broker that waits for records is silent",
+            self.fetch_max_wait.as_millis(),
+            self.common.request_timeout.as_millis()
+        );
+        Ok(())
+    }
+}
+
+/// Where a partition without a commit starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// At the log's start.
+    Earliest,
+    /// At the log's end.
+    Latest,
+    /// At the first record whose timestamp is at least this many ms since 1970.
+    Timestamp(i64),
+}
+
+impl From {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "earliest" => Ok(From::Earliest),
+            "latest" => Ok(From::Latest),
+            _ => value::timestamp(text)
+                .map(From::Timestamp)
+                .ok_or_else(|| format!("'{text}' is no place to start: write earliest, latest or @MS")),
+        }
+    }
+}
+
+/// What to do when a position is below the log's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutOfRange {
+    /// Go to the log's start.
+    Earliest,
+    /// Go to the log's end.
+    Latest,
+    /// Stop.
+    Fail,
+}
+
+impl OutOfRange {
+    /// Java's words and librdkafka's.
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "earliest" | "smallest" | "beginning" => Ok(OutOfRange::Earliest),
+            "latest" | "largest" | "end" => Ok(OutOfRange::Latest),
+            "none" | "error" => Ok(OutOfRange::Fail),
+            _ => Err(format!("'{text}' is not one of earliest, latest, none")),
+        }
+    }
+}
+
+/// `isolation.level`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// Records of open and aborted transactions too.
+    ReadUncommitted,
+    /// Up to the last stable offset, without aborted records.
+    ReadCommitted,
+}
+
+impl Isolation {
+    /// `--isolation`, whose default depends on the subcommand.
+    pub(super) const SETTING: Setting<Isolation> = Setting {
+        flag: "--isolation",
+        variable: None,
+        property: Some(("isolation.level", Isolation::parse)),
+    };
+
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let words =
+            [("read_committed", Isolation::ReadCommitted), ("read_uncommitted", Isolation::ReadUncommitted)];
+        value::word(text, &words)
+    }
+
+    /// The number on the wire.
+    pub fn code(self) -> i8 {
+        match self {
+            Isolation::ReadUncommitted => 0,
+            Isolation::ReadCommitted => 1,
+        }
+    }
+}
+
+/// An assignor by the name that travels in JoinGroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AssignorName {
+    /// Java's RangeAssignor.
+    Range,
+    /// Java's RoundRobinAssignor.
+    RoundRobin,
+    /// Java's StickyAssignor.
+    Sticky,
+    /// Java's CooperativeStickyAssignor.
+    CooperativeSticky,
+}
+
+impl AssignorName {
+    /// All of them, as named on the wire.
+    pub const ALL: [(&'static str, AssignorName); 4] = [
+        ("range", AssignorName::Range),
+        ("roundrobin", AssignorName::RoundRobin),
+        ("sticky", AssignorName::Sticky),
+        ("cooperative-sticky", AssignorName::CooperativeSticky),
+    ];
+
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            AssignorName::Range => "range",
+            AssignorName::RoundRobin => "roundrobin",
+            AssignorName::Sticky => "sticky",
+            AssignorName::CooperativeSticky => "cooperative-sticky",
+        }
+    }
+}
+
+/// A list of assignors as one value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Assignors(Vec<AssignorName>);
+
+/// The names on the wire, or those of Java's classes.
+fn assignors(text: &str) -> Result<Assignors, String> {
+    let mut list = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let short = match part.strip_prefix("org.apache.kafka.clients.consumer.") {
+            Some("RangeAssignor") => "range",
+            Some("RoundRobinAssignor") => "roundrobin",
+            Some("StickyAssignor") => "sticky",
+            Some("CooperativeStickyAssignor") => "cooperative-sticky",
+            _ => part,
+        };
+        let name = value::word(short, &AssignorName::ALL)?;
+        if list.contains(&name) {
+            return Err(format!("'{part}' is listed twice"));
+        }
+        list.push(name);
+    }
+    Ok(Assignors(list))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_and_places_to_start() {
+        let ms = Duration::from_millis;
+        assert_eq!(delay("10ms"), Ok(Delay { min: ms(10), max: ms(10) }));
+        assert_eq!(delay("0"), Ok(Delay { min: ms(0), max: ms(0) }));
+        assert_eq!(delay("1ms..20ms"), Ok(Delay { min: ms(1), max: ms(20) }));
+        assert_eq!(delay("1.5s..2s"), Ok(Delay { min: ms(1500), max: ms(2000) }));
+        for text in ["", "..", "1ms..", "..1ms", "2s..1s", "1..2ms", "1ms...2ms", "1ms..2ms..3ms"] {
+            assert!(delay(text).is_err(), "{text}");
+        }
+        assert_eq!(From::parse("@0"), Ok(From::Timestamp(0)));
+        for text in ["", "@", "@x", "beginning", "7", "@-1"] {
+            assert!(From::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn assignors_by_both_names() {
+        let java = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor, \
+                    org.apache.kafka.clients.consumer.RangeAssignor";
+        let list = Assignors(vec![AssignorName::CooperativeSticky, AssignorName::Range]);
+        assert_eq!(assignors(java), Ok(list.clone()));
+        assert_eq!(assignors("cooperative-sticky,range"), Ok(list));
+        for text in ["", "range,", "range,range", "uniform", "Range"] {
+            assert!(assignors(text).is_err(), "{text}");
+        }
+        assert!(AssignorName::ALL.iter().all(|(name, assignor)| assignor.name() == *name));
+    }
+}

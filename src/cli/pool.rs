@@ -1,0 +1,187 @@
+//! `pool`: many workers, each key in order.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::common::CommonFlags;
+use super::consume::{Consume, ConsumeFlags};
+use super::lecture;
+use super::memory::MemoryLimit;
+use super::settings::{Environment, Setting};
+use super::usage::{Usage, require};
+use super::value;
+
+/// The flags of `pool`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct PoolFlags {
+    #[command(flatten)]
+    consume: ConsumeFlags,
+
+    /// Records handled at once [env: WORKERS] [default: 8]
+    #[arg(short, long, value_name = "N", value_parser = workers)]
+    workers: Option<u32>,
+
+    /// Time between two commits [env: COMMIT_INTERVAL] [default: 500ms]
+    #[arg(long, value_name = "D", value_parser = value::timeout_not_zero)]
+    commit_interval: Option<Duration>,
+
+    /// Unfinished records held per worker
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = buffer)]
+    buffer: u32,
+
+    /// Bytes that records may hold; unless given 64MiB or an eighth of the cgroup's or machine's memory, if smaller
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    max_memory: Option<u64>,
+
+    /// Records handed out past the first unfinished one of a partition: it bounds repeats after a crash
+    #[arg(long, value_name = "N", default_value = "100000", value_parser = max_ahead)]
+    max_ahead: u32,
+
+    /// lanes (any idle worker), hash (worker = hash of the key) or partition-hash (of topic, partition and key)
+    #[arg(long, value_name = "HOW", default_value = "lanes", value_parser = Dispatch::parse)]
+    dispatch: Dispatch,
+
+    /// What is kept in order: key, partition or none
+    #[arg(long, value_name = "WHAT", default_value = "key", value_parser = Order::parse)]
+    order: Order,
+
+    /// Records without a key: spread (no order) or lane (in order per partition) [default: spread]
+    #[arg(long, value_name = "spread|lane", value_parser = NullKey::parse)]
+    null_key: Option<NullKey>,
+
+    #[command(flatten)]
+    common: CommonFlags,
+}
+
+impl PoolFlags {
+    pub(super) fn resolve(self, environment: &Environment) -> Result<Pool, Usage> {
+        let mut layers = self.common.layers(environment)?;
+        require!(
+            self.dispatch == Dispatch::Lanes || self.order == Order::Key,
+            "--dispatch hash and partition-hash keep the order of keys: leave out --order, or write --dispatch lanes"
+        );
+        require!(
+            self.null_key.is_none() || self.order == Order::Key,
+            "--null-key says something with --order key alone: leave one of them out"
+        );
+        let workers = Setting { flag: "--workers", variable: Some(("WORKERS", workers)), property: None };
+        let commit_interval = Setting {
+            flag: "--commit-interval",
+            variable: Some(("COMMIT_INTERVAL", value::timeout_not_zero)),
+            property: None,
+        };
+        Ok(Pool {
+            workers: layers.pick(self.workers, &workers)?.unwrap_or(8),
+            commit_interval: layers
+                .pick(self.commit_interval, &commit_interval)?
+                .unwrap_or(Duration::from_millis(500)),
+            buffer: self.buffer,
+            max_memory: match self.max_memory {
+                Some(bytes) => MemoryLimit { bytes, reason: "--max-memory".to_owned() },
+                None => MemoryLimit::default_here(),
+            },
+            max_ahead: self.max_ahead,
+            dispatch: self.dispatch,
+            order: self.order,
+            null_key: self.null_key.unwrap_or(NullKey::Spread),
+            consume: self.consume.resolve(self.common, layers, lecture::GROUP_POOL)?,
+        })
+    }
+}
+
+fn workers(text: &str) -> Result<u32, String> {
+    value::whole_u32(text, 1, 10_000)
+}
+
+fn buffer(text: &str) -> Result<u32, String> {
+    value::whole_u32(text, 1, 100_000)
+}
+
+fn max_ahead(text: &str) -> Result<u32, String> {
+    value::whole_u32(text, 1, 100_000_000)
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    match value::size(text)? {
+        0 => Err("it must be 1 byte or more, such as 64MiB".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// `pool`, resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// What both consumers need.
+    pub consume: Consume,
+    /// Records handled at once; at least 1.
+    pub workers: u32,
+    /// Time between two commits; not zero.
+    pub commit_interval: Duration,
+    /// Unfinished records held per worker; at least 1.
+    pub buffer: u32,
+    /// Bytes held.
+    pub max_memory: MemoryLimit,
+    /// Records handed out past the first unfinished one, per partition; at least 1.
+    pub max_ahead: u32,
+    /// How a record finds its worker.
+    pub dispatch: Dispatch,
+    /// What is kept in order; `Key` unless `dispatch` is `Lanes`.
+    pub order: Order,
+    /// Whether records without a key keep an order.
+    pub null_key: NullKey,
+}
+
+/// How a record finds its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dispatch {
+    /// Any idle worker takes the next ready lane; a lane is (topic, partition, key).
+    Lanes,
+    /// Worker = FNV-1a (32 bit) of the key, modulo workers.
+    Hash,
+    /// The same over topic, partition and key.
+    PartitionHash,
+}
+
+impl Dispatch {
+    fn parse(text: &str) -> Result<Self, String> {
+        let words = [
+            ("lanes", Dispatch::Lanes),
+            ("hash", Dispatch::Hash),
+            ("partition-hash", Dispatch::PartitionHash),
+        ];
+        value::word(text, &words)
+    }
+}
+
+/// What is kept in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Records of one key.
+    Key,
+    /// Records of one partition.
+    Partition,
+    /// Nothing.
+    None,
+}
+
+impl Order {
+    fn parse(text: &str) -> Result<Self, String> {
+        value::word(text, &[("key", Order::Key), ("partition", Order::Partition), ("none", Order::None)])
+    }
+}
+
+/// What becomes of records without a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NullKey {
+    /// No order among them.
+    Spread,
+    /// One lane per partition; with `Dispatch::Hash`, worker 0.
+    Lane,
+}
+
+impl NullKey {
+    fn parse(text: &str) -> Result<Self, String> {
+        value::word(text, &[("spread", NullKey::Spread), ("lane", NullKey::Lane)])
+    }
+}
