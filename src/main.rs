@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use keylane::cli::{self, Command, Environment, Parsed, Verbosity};
 use keylane::exit::Exit;
+use keylane::pool::role;
 use keylane::report::{self, Report};
 
 fn main() -> ExitCode {
@@ -37,13 +38,14 @@ fn answer(text: &str) -> Exit {
     }
 }
 
-fn run(command: Command, _report: &Report) -> Exit {
-    match command {
-        Command::Seed(_)
-        | Command::Sequential(_)
-        | Command::Pool(_)
-        | Command::Lag(_)
-        | Command::Topic(_)
-        | Command::Group(_) => Exit::Bug,
-    }
+fn run(command: Command, report: &Report) -> Exit {
+    let ended = match command {
+        Command::Pool(pool) => role::pool(&pool, *report),
+        Command::Sequential(sequential) => role::sequential(&sequential, *report),
+        Command::Seed(_) | Command::Lag(_) | Command::Topic(_) | Command::Group(_) => Ok(Exit::Bug),
+    };
+    ended.unwrap_or_else(|error| {
+        report.error(format!("the system refuses what keylane needs: {error}"));
+        Exit::Bug
+    })
 }

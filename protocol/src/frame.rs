@@ -45,6 +45,12 @@ impl BufferPool {
         self.shared.held_bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes of all large buffers, those that are kept for use included.
+    pub fn bytes(&self) -> u64 {
+        let idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.held_bytes() + idle.iter().map(Vec::len).sum::<usize>()) as u64
+    }
+
     /// A buffer of at least `length` bytes; its content is arbitrary.
     fn take(&self, length: usize) -> Vec<u8> {
         let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,9 +3,14 @@
 pub mod base64;
 pub mod format;
 
+use std::io;
 use std::time::Duration;
 
-use format::Format;
+use keylane_protocol::records::Record;
+
+use crate::pool::run::RunRecord;
+use crate::pool::shared::RecordBatch;
+use format::{Format, RecordView};
 
 /// The handler that the command line chose: sleep, print, or sleep and then print. At least one is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,4 +28,85 @@ pub struct Delay {
     pub min: Duration,
     /// The longest sleep; not below `min`.
     pub max: Duration,
+}
+
+impl HandlerConfig {
+    /// Whether handling one record can take long.
+    pub fn can_block(&self) -> bool {
+        self.delay.is_some_and(|delay| !delay.max.is_zero())
+    }
+}
+
+/// A worker's handler.
+#[derive(Debug)]
+pub struct Handler {
+    config: HandlerConfig,
+    out: Vec<u8>,
+    random: u64,
+}
+
+/// Rendered output is written at this size even in the middle of a run.
+const OUT_BYTES_MAX: usize = 256 << 10;
+
+impl Handler {
+    /// `worker` only makes the random sleeps of the workers differ.
+    pub fn new(config: HandlerConfig, worker: u32) -> Self {
+        Handler { config, out: Vec::new(), random: 0x9e37_79b9_7f4a_7c15 ^ u64::from(worker) << 32 }
+    }
+
+    /// Whether handling one record can take long.
+    pub fn can_block(&self) -> bool {
+        self.config.can_block()
+    }
+
+    /// Handles one record. Its output may wait for [`Handler::flush`].
+    ///
+    /// # Errors
+    /// Writing to stdout failed.
+    pub fn handle(&mut self, record: &RunRecord<'_, RecordBatch>) -> io::Result<()> {
+        if let Some(delay) = self.config.delay
+            && !delay.max.is_zero()
+        {
+            let sleep = self.draw(delay);
+            std::thread::sleep(sleep);
+        }
+        let Some(format) = &self.config.print else { return Ok(()) };
+        let batch = record.batch;
+        let position = batch.positions[record.index as usize];
+        let parsed = Record::parse(&batch.header, &batch.payload, position)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+        let view = RecordView {
+            topic: &batch.topic,
+            partition: batch.partition,
+            offset: parsed.offset,
+            timestamp_ms: parsed.timestamp_ms,
+            key: parsed.key,
+            value: parsed.value,
+            headers: parsed.headers(),
+        };
+        format.render(&view, &mut self.out);
+        if self.out.len() >= OUT_BYTES_MAX { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what was rendered.
+    ///
+    /// # Errors
+    /// Writing to stdout failed.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let written = crate::report::to_stdout(&self.out);
+        self.out.clear();
+        written
+    }
+
+    fn draw(&mut self, delay: Delay) -> Duration {
+        let spread = delay.max - delay.min;
+        // xorshift64: differing sleeps are all that is wanted.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        delay.min + spread.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)
+    }
 }

@@ -449,6 +449,16 @@ impl<B> Board<B> {
         changed.collect()
     }
 
+    /// Whether `next` of the slot is past its last acknowledged commit.
+    pub fn has_news(&self, slot: Slot) -> bool {
+        self.owned(slot).is_some_and(|owned| owned.tracker.next().0 != owned.tracker.committed())
+    }
+
+    /// Whether a snapshot would have a line.
+    pub fn has_any_news(&self) -> bool {
+        self.assigned().any(|slot| self.has_news(slot))
+    }
+
     /// The cluster has acknowledged this line of a snapshot. Nothing happens if its assignment has ended.
     pub fn commit_acked(&mut self, commit: &Commit) {
         if let Some(owned) = self.owned_mut(commit.slot)
@@ -485,6 +495,21 @@ impl<B> Board<B> {
             oldest: owned.tracker.oldest(),
             delivered: owned.tracker.delivered(),
         })
+    }
+
+    /// Records waiting for a worker.
+    pub fn queued(&self) -> u64 {
+        self.queued
+    }
+
+    /// Whether no record is queued and none is with a worker.
+    pub fn is_idle(&self) -> bool {
+        self.queued == 0 && self.inflight == 0
+    }
+
+    /// Whether a record can be taken by one worker only ([`Dispatch::Hash`]).
+    pub fn has_fixed_workers(&self) -> bool {
+        matches!(self.dispatcher, Dispatcher::Hash(_))
     }
 
     /// How many workers could find something to take now: ready lanes, free hash workers with records, or one.

@@ -1,18 +1,27 @@
-//! The pool's bookkeeping: which record may run next and which offset may be committed.
+//! `pool` and `sequential`: records in, handled by workers, offsets out.
 //!
-//! Everything here is plain data without threads, locks or a clock. One [`board::Board`] stands behind one mutex; the
-//! network thread delivers records to it, workers take and complete them.
+//! The bookkeeping ([`board`] and what it is made of) is plain data without threads, locks or a clock. One
+//! [`board::Board`] stands behind one mutex ([`shared`]); the network thread (`engine`) delivers records to it, the
+//! workers (`worker`) take and complete them.
 
 pub mod batch;
 pub mod board;
 pub mod budget;
+mod ending;
+pub mod engine;
+mod filling;
 pub mod hash;
+mod intake;
 mod items;
 pub mod lanes;
+pub mod role;
 pub mod route;
 pub mod run;
 mod sequence;
+pub mod shared;
+mod stats;
 pub mod tracker;
+mod worker;
 
 #[cfg(test)]
 mod tests;

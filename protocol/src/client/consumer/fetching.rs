@@ -167,7 +167,11 @@ impl Consumer {
                     self.events.push_back(Event::Fetched { at: at.clone(), batches, bytes });
                 }
             }
-            Err(error) => self.fatal(fetch::damaged(at, position, error).at_api(Api::Fetch)),
+            Err(error) => {
+                partition.phase = Phase::Broken;
+                let error = fetch::damaged(at, position, error).at_api(Api::Fetch);
+                self.events.push_back(Event::Broken(error));
+            }
         }
     }
 
@@ -189,8 +193,8 @@ impl Consumer {
                 self.pause_partition(at, now);
             }
             code::CORRUPT_MESSAGE => {
-                let error = fetch::partition_error(at, data, partition.position);
-                self.fatal(error);
+                partition.phase = Phase::Broken;
+                self.events.push_back(Event::Broken(fetch::partition_error(at, data, partition.position)));
             }
             _ => {
                 let error = fetch::partition_error(at, data, partition.position);

@@ -152,6 +152,9 @@ pub enum Event {
         /// Whether everything that was to be committed is stored.
         committed: bool,
     },
+    /// The data of a partition is damaged at an offset: nothing beyond it is fetched. What was fetched before can still
+    /// be finished and committed.
+    Broken(Error),
     /// The consumer cannot go on.
     Fatal(Error),
 }
@@ -310,6 +313,12 @@ impl Consumer {
         if let Some(partition) = self.partitions.get_mut(at) {
             partition.fetchable = fetchable;
         }
+    }
+
+    /// Sets the byte limits of the next fetches: of a whole answer, and of one partition in it.
+    pub fn set_fetch_limits(&mut self, bytes_max: i32, partition_bytes_max: i32) {
+        self.config.fetch.bytes_max = bytes_max;
+        self.config.fetch.partition_bytes_max = partition_bytes_max;
     }
 
     /// Commits these offsets soon. Partitions that are not owned any more are passed over.

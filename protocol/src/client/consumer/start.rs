@@ -26,6 +26,8 @@ pub(super) enum Phase {
     Validate { asked: bool },
     /// Nothing.
     Ready,
+    /// Its data is damaged where it would go on.
+    Broken,
 }
 
 /// A question of which the answer is awaited.

@@ -1,0 +1,260 @@
+//! How a run ends: drain, last commit, leave, and the exit code.
+//!
+//! In this order, whatever ends it: nothing new is fetched or joined; in each partition every record below the highest
+//! one started is finished and none beyond is started; the prefix is committed; the group is left. At the drain's limit
+//! what is unfinished stays uncommitted and comes again.
+
+use std::io;
+use std::time::Duration;
+
+use super::engine::{Engine, exit_of, to_offsets};
+use super::shared::Attention;
+use super::stats::rate;
+use crate::cli::Verbosity;
+use crate::exit::Exit;
+
+/// Why a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// `-e`: every partition reached its end.
+    End,
+    /// `-n`: so many records are finished.
+    Count,
+    /// SIGINT, SIGTERM or SIGHUP.
+    Signal,
+    /// The reader of stdout has gone.
+    ClosedOutput,
+    /// The run cannot go on.
+    Failure(Exit),
+}
+
+impl Stop {
+    fn word(self) -> &'static str {
+        match self {
+            Stop::End => "end",
+            Stop::Count => "count",
+            Stop::Signal | Stop::ClosedOutput => "signal",
+            Stop::Failure(_) => "failure",
+        }
+    }
+}
+
+/// How far the end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    No,
+    Draining {
+        stop: Stop,
+        until: Duration,
+    },
+    Closing {
+        stop: Stop,
+    },
+    /// A second signal: the last prefix is committed if that takes under a second.
+    Hurrying {
+        signal: i32,
+    },
+}
+
+/// For the last commit.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// For the last commit after a second signal.
+const HURRY_TIMEOUT: Duration = Duration::from_millis(900);
+
+impl Engine {
+    pub(super) fn ending_deadline(&self) -> Option<Duration> {
+        match self.ending {
+            Ending::Draining { until, .. } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Looks at signals and goals, and goes on with an end that has begun.
+    pub(super) fn poll_ending(&mut self, now: Duration) -> Option<Exit> {
+        if self.signals.count() >= 2 && !matches!(self.ending, Ending::Hurrying { .. }) {
+            self.hurry(now);
+        }
+        match self.ending {
+            Ending::No => {
+                if self.signals.count() > 0 {
+                    self.begin_end(Stop::Signal, now);
+                } else if let Some(error) = self.damaged.take() {
+                    self.report.error(&error);
+                    self.begin_end(Stop::Failure(exit_of(&error)), now);
+                } else if self.reached_count() {
+                    self.begin_end(Stop::Count, now);
+                } else if self.reached_end() {
+                    self.begin_end(Stop::End, now);
+                }
+            }
+            Ending::Draining { stop, until } => self.poll_drain(stop, until, now),
+            Ending::Closing { .. } | Ending::Hurrying { .. } => {}
+        }
+        None
+    }
+
+    fn reached_count(&self) -> bool {
+        self.config.count.is_some_and(|count| self.delivered >= count) && self.shared.lock().board.is_idle()
+    }
+
+    fn reached_end(&self) -> bool {
+        self.config.exit_at_end
+            && self.generation_seen
+            && self.consumer.is_settled()
+            && self.intakes.values().all(|intake| intake.is_at_end() && !intake.has_feed())
+            && self.shared.lock().board.is_idle()
+    }
+
+    pub(super) fn on_output_failure(&mut self, error: &io::Error) {
+        let now = self.driver.now();
+        if !matches!(self.ending, Ending::No) {
+            return;
+        }
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return self.begin_end(Stop::ClosedOutput, now);
+        }
+        let (exit, what) = match error.kind() {
+            io::ErrorKind::InvalidData => (Exit::Record, "reading a record"),
+            _ => (Exit::Output, "writing to stdout"),
+        };
+        self.report.error(format!("{what} failed: {error}"));
+        self.begin_end(Stop::Failure(exit), now);
+    }
+
+    pub(super) fn begin_end(&mut self, stop: Stop, now: Duration) {
+        self.consumer.stop();
+        let mut state = self.shared.lock();
+        state.board.freeze_all();
+        state.attention = Attention::Always;
+        drop(state);
+        for intake in self.intakes.values_mut() {
+            intake.clear();
+        }
+        self.ending = Ending::Draining { stop, until: now + self.config.drain_timeout };
+        self.say_draining(now);
+        self.poll_drain(stop, now + self.config.drain_timeout, now);
+    }
+
+    /// `draining: R records in P partitions, 22s left; signal again to stop now`
+    pub(super) fn say_draining(&self, now: Duration) {
+        let Ending::Draining { until, .. } = self.ending else { return };
+        let (records, partitions) = self.shared.lock().board.drain_left();
+        if records == 0 {
+            return;
+        }
+        let left = until.saturating_sub(now).as_secs_f64().ceil();
+        let text = format!(
+            "draining: {records} records in {partitions} partitions, {left}s left; signal again to stop now"
+        );
+        let fields = vec![
+            ("records", records.into()),
+            ("partitions", partitions.into()),
+            ("seconds_left", left.into()),
+        ];
+        self.report.stamped(Verbosity::Normal, "draining", text, fields);
+    }
+
+    fn poll_drain(&mut self, stop: Stop, until: Duration, now: Duration) {
+        let mut state = self.shared.lock();
+        let (left, _) = state.board.drain_left();
+        // Once a worker failed nothing more is finished.
+        if left > 0 && now < until && !state.stop {
+            return;
+        }
+        let pending = state.board.counts().pending;
+        let snapshot = state.board.commit_snapshot();
+        state.stop = true;
+        drop(state);
+        self.shared.wake_all();
+        self.totals.unfinished = left;
+        if left > 0 {
+            self.report.warning(format!(
+                "{left} records are unfinished and {pending} finished ones lie behind them: both come again"
+            ));
+        }
+        self.ending = Ending::Closing { stop };
+        self.consumer.close(to_offsets(snapshot), now + COMMIT_TIMEOUT, now);
+    }
+
+    /// The second signal.
+    fn hurry(&mut self, now: Duration) {
+        let signal = self.signals.last();
+        let mut state = self.shared.lock();
+        state.stop = true;
+        let counts = state.board.counts();
+        let snapshot = state.board.commit_snapshot();
+        drop(state);
+        self.totals.unfinished = counts.inflight;
+        self.consumer.stop();
+        self.ending = Ending::Hurrying { signal };
+        self.consumer.close(to_offsets(snapshot), now + HURRY_TIMEOUT, now);
+    }
+
+    pub(super) fn on_closed(&mut self, committed: bool) -> Exit {
+        if !committed {
+            self.report
+                .warning("the last commit was not acknowledged: records since the one before come again");
+        }
+        let clean = committed && self.totals.unfinished == 0;
+        match self.ending {
+            Ending::Hurrying { signal } => match signal {
+                1 => Exit::Hangup,
+                2 => Exit::Interrupt,
+                _ => Exit::Terminate,
+            },
+            Ending::Closing { stop: Stop::Failure(exit) } => exit,
+            Ending::Closing { stop: Stop::End | Stop::Count } if clean => Exit::Done,
+            Ending::Closing { stop: Stop::ClosedOutput } if clean => Exit::Done,
+            Ending::Closing { stop: Stop::Signal } if clean && !self.has_goal() => Exit::Done,
+            _ => Exit::Unfinished,
+        }
+    }
+
+    fn has_goal(&self) -> bool {
+        self.config.exit_at_end || self.config.count.is_some()
+    }
+
+    /// Says the last line and waits for the workers that are not with a record.
+    pub(super) fn finish(mut self, exit: Exit) -> Exit {
+        let mut state = self.shared.lock();
+        state.stop = true;
+        self.totals.processed = state.processed;
+        self.totals.elapsed =
+            state.first_at.map_or(Duration::ZERO, |first| state.last_at.saturating_sub(first));
+        let busy = !state.board.is_idle();
+        drop(state);
+        self.shared.wake_all();
+        if !busy {
+            for worker in self.workers.drain(..) {
+                // A worker that panicked has ended the process already.
+                let _ = worker.join();
+            }
+        }
+        let stop = match self.ending {
+            Ending::Draining { stop, .. } | Ending::Closing { stop } => stop.word(),
+            Ending::Hurrying { .. } => Stop::Signal.word(),
+            Ending::No => Stop::Failure(exit).word(),
+        };
+        let totals = &self.totals;
+        let (seconds, rate) = (totals.elapsed.as_secs_f64(), rate(totals.processed, totals.elapsed));
+        let text = format!(
+            "done: processed={} seconds={seconds:.3} rate={rate:.1}/s retried=0 dead-lettered=0 skipped=0 \
+             unfinished={} commits={} rebalances={} stop={stop}",
+            totals.processed, totals.unfinished, totals.commits, totals.rebalances
+        );
+        let fields = vec![
+            ("processed", totals.processed.into()),
+            ("seconds", seconds.into()),
+            ("rate", rate.into()),
+            ("retried", 0.into()),
+            ("dead_lettered", 0.into()),
+            ("skipped", 0.into()),
+            ("unfinished", totals.unfinished.into()),
+            ("commits", totals.commits.into()),
+            ("rebalances", totals.rebalances.into()),
+            ("stop", stop.into()),
+        ];
+        self.report.plain(Verbosity::Normal, "done", text, fields);
+        exit
+    }
+}

@@ -1,0 +1,573 @@
+//! The network thread of `pool` and `sequential`: consumer events in, deliveries, commits and reports out.
+//!
+//! It never blocks but in the driver's poll, so heartbeats go on whatever the handlers do. The end (drain, last commit,
+//! leave) is in `ending`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use keylane_protocol::client::consumer::{Consumer, Event, LostReason, Start, Tag};
+use keylane_protocol::client::net::Net;
+use keylane_protocol::error::{Class, Error, Fault};
+use keylane_protocol::fetch::FetchedBatch;
+use keylane_protocol::metadata::TopicPartition;
+use keylane_protocol::offsets::OffsetAndEpoch;
+use serde_json::Value;
+
+use super::batch::Released;
+use super::board::{Commit, Slot};
+use super::ending::{Ending, Stop};
+use super::intake::{Intake, Spares};
+use super::route::{NullKey, Router, Routing};
+use super::shared::{Attention, Failure, RecordBatch, Shared};
+use super::stats::{Limit, Totals, rate};
+use crate::cli::Verbosity;
+use crate::driver::signals::SignalCount;
+use crate::driver::{Client, Driver};
+use crate::exit::Exit;
+use crate::report::{Fields, Report};
+
+impl Client for Consumer {
+    type Tag = Tag;
+
+    fn net(&mut self) -> &mut Net<Tag> {
+        Consumer::net(self)
+    }
+
+    fn poll(&mut self, now: Duration) {
+        Consumer::poll(self, now);
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        Consumer::deadline(self)
+    }
+}
+
+/// When offsets are committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitWhen {
+    /// Every so often.
+    Every(Duration),
+    /// After so many records, and when nothing more is there.
+    Records(u64),
+}
+
+/// What the engine needs to know.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// The group, for messages.
+    pub group: String,
+    /// How keys become lanes or workers.
+    pub routing: Routing,
+    /// What becomes of records without a key.
+    pub null_key: NullKey,
+    /// Unfinished records held, over all partitions.
+    pub records_max: u64,
+    /// Bytes held, over all partitions.
+    pub bytes_max: u64,
+    /// Records handed out past the first unfinished one, per partition.
+    pub ahead_max: u64,
+    /// When offsets are committed.
+    pub commit: CommitWhen,
+    /// Time between stats lines.
+    pub stats: Option<Duration>,
+    /// `-e`
+    pub exit_at_end: bool,
+    /// `-n`
+    pub count: Option<u64>,
+    /// Limit of the drain after a signal.
+    pub drain_timeout: Duration,
+    /// How long to look for a broker before the first assignment, and (with `-e`) for a missing topic.
+    pub request_timeout: Duration,
+    /// `fetch.max.bytes` and `max.partition.fetch.bytes`, as configured.
+    pub fetch_bytes_max: u32,
+    /// See above.
+    pub partition_fetch_bytes_max: u32,
+}
+
+/// Fetches are not made smaller than that, however many partitions there are.
+const FETCH_BYTES_MIN: u64 = 64 << 10;
+
+/// Partitions that are being drained because they go to another member.
+struct Revoking {
+    slots: Vec<(TopicPartition, Slot)>,
+    deadline: Duration,
+}
+
+/// The network thread.
+pub(super) struct Engine {
+    pub(super) driver: Driver,
+    pub(super) consumer: Consumer,
+    pub(super) shared: Arc<Shared>,
+    pub(super) config: EngineConfig,
+    pub(super) report: Report,
+    pub(super) signals: SignalCount,
+    pub(super) workers: Vec<JoinHandle<()>>,
+    pub(super) intakes: BTreeMap<TopicPartition, Intake>,
+    pub(super) spares: Spares,
+    pub(super) released: Vec<Released<RecordBatch>>,
+    revoking: Option<Revoking>,
+    pub(super) ending: Ending,
+    pub(super) totals: Totals,
+    /// What a partition is asked for at most in one fetch, bytes.
+    pub(super) partition_fetch_bytes: u64,
+    /// Records delivered so far, for `-n`.
+    pub(super) delivered: u64,
+    pub(super) generation_seen: bool,
+    missing: BTreeSet<String>,
+    missing_since: Option<Duration>,
+    commit_due: Option<Duration>,
+    committed_at: u64,
+    stats_due: Option<Duration>,
+    stats_before: (u64, Duration),
+    /// A partition is as far ahead of its first unfinished record as it may be.
+    pub(super) held_back: bool,
+    waited_for_broker: bool,
+    /// A partition whose data is damaged: the run ends at it.
+    pub(super) damaged: Option<Error>,
+}
+
+impl Engine {
+    pub(super) fn new(
+        driver: Driver,
+        consumer: Consumer,
+        shared: Arc<Shared>,
+        config: EngineConfig,
+        report: Report,
+        signals: SignalCount,
+        workers: Vec<JoinHandle<()>>,
+    ) -> Self {
+        let now = driver.now();
+        Engine {
+            driver,
+            consumer,
+            shared,
+            report,
+            signals,
+            workers,
+            intakes: BTreeMap::new(),
+            spares: Spares::default(),
+            released: Vec::new(),
+            revoking: None,
+            ending: Ending::No,
+            totals: Totals::default(),
+            partition_fetch_bytes: 0,
+            delivered: 0,
+            generation_seen: false,
+            missing: BTreeSet::new(),
+            missing_since: None,
+            commit_due: None,
+            committed_at: 0,
+            stats_due: config.stats.map(|every| now + every),
+            stats_before: (0, now),
+            held_back: false,
+            waited_for_broker: false,
+            damaged: None,
+            config,
+        }
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// epoll failed.
+    pub(super) fn run(mut self) -> io::Result<Exit> {
+        loop {
+            let deadline = self.deadline();
+            self.driver.turn(&mut self.consumer, deadline)?;
+            let now = self.driver.now();
+            while let Some(event) = self.consumer.next_event() {
+                if let Some(exit) = self.on_event(event, now) {
+                    return Ok(self.finish(exit));
+                }
+            }
+            if let Some(lease) = self.consumer.lease_until() {
+                self.shared.set_lease(lease);
+            }
+            self.take_failures();
+            self.poll_revoking(now);
+            self.fill();
+            self.poll_commit(now);
+            self.poll_stats(now);
+            self.check_start(now);
+            if let Some(exit) = self.poll_ending(now) {
+                return Ok(self.finish(exit));
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        let revoking = self.revoking.as_ref().map(|revoking| revoking.deadline);
+        let start = self.start_deadline();
+        [self.commit_due, self.stats_due, revoking, start, self.ending_deadline()].into_iter().flatten().min()
+    }
+
+    // ---- consumer events ----
+
+    /// Takes one event; with an exit code the run is over.
+    fn on_event(&mut self, event: Event, now: Duration) -> Option<Exit> {
+        match event {
+            Event::Assigned { generation, added, kept } => self.on_assigned(generation, added, &kept),
+            Event::Revoke { partitions, deadline } => self.on_revoke(partitions, deadline),
+            Event::Revoked(partitions) => self.on_gone("revoked", &partitions, None),
+            Event::Lost(partitions, reason) => self.on_gone("lost", &partitions, Some(reason)),
+            Event::Fetched { at, batches, bytes } => self.on_fetched(&at, batches, bytes),
+            Event::Moved { at, position, back, why } => self.on_moved(&at, position, back, &why),
+            Event::Committed(offsets) => self.on_committed(offsets),
+            Event::Broken(error) => {
+                self.damaged.get_or_insert(error);
+            }
+            Event::TopicMissing(topic) => {
+                self.missing_since.get_or_insert(now);
+                let wait = if self.config.exit_at_end { "" } else { "; waiting for it" };
+                self.report.warning(format!("topic {topic} does not exist{wait}"));
+                self.missing.insert(topic);
+            }
+            Event::TopicFound(topic) => {
+                self.report.note(format!("topic {topic} exists now"));
+                self.missing.remove(&topic);
+                if self.missing.is_empty() {
+                    self.missing_since = None;
+                }
+            }
+            Event::Notice(text) => self.report.note(text),
+            Event::BrokerDown(address, why) => self.report.warning(format!("broker {address}: {why}")),
+            Event::BrokerUp(address) => self.report.note(format!("broker {address} answers again")),
+            Event::Closed { committed } => return Some(self.on_closed(committed)),
+            Event::Fatal(error) => {
+                self.report.error(&error);
+                self.totals.unfinished = self.shared.lock().board.counts().inflight;
+                return Some(exit_of(&error));
+            }
+        }
+        None
+    }
+
+    fn on_assigned(&mut self, generation: i32, added: Vec<Start>, kept: &[TopicPartition]) {
+        if self.generation_seen {
+            self.totals.rebalances += 1;
+        }
+        self.generation_seen = true;
+        let mut from: BTreeMap<TopicPartition, i64> = BTreeMap::new();
+        for start in added {
+            from.insert(start.at.clone(), start.position.offset);
+            let mut state = self.shared.lock();
+            let (offset, epoch) = (start.position.offset, start.position.epoch);
+            let slot = state.board.assign(start.at.topic.clone(), start.at.partition, offset, epoch);
+            drop(state);
+            let router =
+                Router::new(self.config.routing, self.config.null_key, &start.at.topic, start.at.partition);
+            let end = start.end.filter(|_| self.config.exit_at_end);
+            let intake = Intake::new(start.at.clone(), slot, router, offset, end);
+            self.intakes.insert(start.at, intake);
+        }
+        let state = self.shared.lock();
+        for at in kept {
+            if let Some((offset, _)) = self.intakes.get(at).and_then(|intake| state.board.next(intake.slot()))
+            {
+                from.insert(at.clone(), offset);
+            }
+        }
+        drop(state);
+        self.set_fetch_limits();
+        let (names, offsets) = (show_partitions(from.keys()), show_list(from.values()));
+        let text = if from.is_empty() {
+            format!("assigned nothing generation={generation}: other members have all partitions")
+        } else {
+            format!("assigned {names} from={offsets} generation={generation}")
+        };
+        let mut fields = partition_fields(from.keys());
+        fields.push(("from", from.values().copied().collect::<Vec<i64>>().into()));
+        fields.push(("generation", generation.into()));
+        self.report.stamped(Verbosity::Normal, "assigned", text, fields);
+    }
+
+    /// Divides the memory among the fetches in flight: each leader is asked for a part of it.
+    fn set_fetch_limits(&mut self) {
+        let partitions = self.intakes.len().max(1) as u64;
+        let share = self.config.bytes_max / partitions;
+        let partition = u64::from(self.config.partition_fetch_bytes_max).min(share / 4).max(FETCH_BYTES_MIN);
+        let answer =
+            u64::from(self.config.fetch_bytes_max).min(self.config.bytes_max / 8).max(FETCH_BYTES_MIN);
+        self.partition_fetch_bytes = partition;
+        let clamp = |bytes: u64| i32::try_from(bytes).unwrap_or(i32::MAX);
+        self.consumer.set_fetch_limits(clamp(answer), clamp(partition));
+    }
+
+    fn on_revoke(&mut self, partitions: Vec<TopicPartition>, deadline: Duration) {
+        let mut slots = Vec::new();
+        let mut state = self.shared.lock();
+        for at in partitions {
+            if let Some(intake) = self.intakes.get_mut(&at) {
+                state.board.freeze(intake.slot());
+                intake.clear();
+                slots.push((at, intake.slot()));
+            }
+        }
+        state.attention = Attention::Always;
+        drop(state);
+        self.revoking = Some(Revoking { slots, deadline });
+    }
+
+    /// Ends the drain of revoked partitions when it is done or its time is over.
+    fn poll_revoking(&mut self, now: Duration) {
+        let Some(revoking) = &self.revoking else { return };
+        let mut state = self.shared.lock();
+        let left = revoking.slots.iter().any(|(_, slot)| !state.board.drained(*slot));
+        if left && now < revoking.deadline {
+            return;
+        }
+        let offsets: Vec<(TopicPartition, OffsetAndEpoch)> = revoking
+            .slots
+            .iter()
+            .filter_map(|(at, slot)| {
+                let (offset, epoch) = state.board.next(*slot)?;
+                let commit = state.board.has_news(*slot);
+                commit.then(|| (at.clone(), OffsetAndEpoch { offset, epoch }))
+            })
+            .collect();
+        state.attention = Attention::WhenIdle;
+        drop(state);
+        if left {
+            let text =
+                "the drain limit of a rebalance has passed: unfinished records run again at their next owner";
+            self.report.warning(text);
+        }
+        self.revoking = None;
+        self.consumer.drained(offsets, now);
+    }
+
+    fn on_gone(&mut self, kind: &str, partitions: &[TopicPartition], reason: Option<LostReason>) {
+        if self
+            .revoking
+            .as_ref()
+            .is_some_and(|revoking| revoking.slots.iter().any(|(at, _)| partitions.contains(at)))
+        {
+            self.revoking = None;
+        }
+        let mut state = self.shared.lock();
+        for at in partitions {
+            if let Some(intake) = self.intakes.remove(at) {
+                state.board.revoke(intake.slot());
+            }
+        }
+        drop(state);
+        let why = match reason {
+            None => "",
+            Some(LostReason::UnknownMember) => {
+                ": the coordinator removed this member (no heartbeat reached it in time); joining again"
+            }
+            Some(LostReason::Generation) => ": a rebalance went on without this member; joining again",
+        };
+        let names =
+            if partitions.is_empty() { "nothing".to_owned() } else { show_partitions(partitions.iter()) };
+        self.report.stamped(
+            Verbosity::Normal,
+            kind,
+            format!("{kind} {names}{why}"),
+            partition_fields(partitions.iter()),
+        );
+    }
+
+    fn on_fetched(&mut self, at: &TopicPartition, batches: Vec<FetchedBatch>, bytes: usize) {
+        if let Some(intake) = self.intakes.get_mut(at)
+            && matches!(self.ending, Ending::No)
+        {
+            intake.push(batches, bytes);
+        }
+    }
+
+    fn on_moved(&mut self, at: &TopicPartition, position: OffsetAndEpoch, back: bool, why: &str) {
+        self.report.warning(format!("{at}: {why}; going on at offset {}", position.offset));
+        let Some(intake) = self.intakes.get_mut(at) else { return };
+        if back {
+            intake.restart(position.offset);
+            self.shared.lock().board.reset(intake.slot(), position.offset, position.epoch);
+        } else {
+            intake.push_gap(position.offset);
+        }
+    }
+
+    fn on_committed(&mut self, offsets: Vec<(TopicPartition, i64)>) {
+        self.totals.commits += 1;
+        let mut state = self.shared.lock();
+        for (at, offset) in offsets {
+            let Some(slot) = self.intakes.get(&at).map(Intake::slot) else { continue };
+            let Some(assignment) = state.board.assignment(slot) else { continue };
+            let TopicPartition { topic, partition } = at;
+            state.board.commit_acked(&Commit { slot, assignment, topic, partition, offset, epoch: -1 });
+        }
+    }
+
+    fn take_failures(&mut self) {
+        let failure = self.shared.lock().failure.take();
+        if let Some(Failure::Output(error)) = failure {
+            self.on_output_failure(&error);
+        }
+    }
+
+    // ---- commits and reports ----
+
+    fn poll_commit(&mut self, now: Duration) {
+        if !matches!(self.ending, Ending::No) {
+            return;
+        }
+        let state = self.shared.lock();
+        let due = match self.config.commit {
+            CommitWhen::Every(interval) => {
+                if self.commit_due.is_none() && state.board.has_any_news() {
+                    self.commit_due = Some(now + interval);
+                }
+                self.commit_due.is_some_and(|due| due <= now)
+            }
+            CommitWhen::Records(count) => {
+                let since = state.processed - self.committed_at;
+                since >= count || (since > 0 && state.board.is_idle())
+            }
+        };
+        if !due {
+            return;
+        }
+        self.commit_due = None;
+        self.committed_at = state.processed;
+        let snapshot = state.board.commit_snapshot();
+        drop(state);
+        self.consumer.commit(to_offsets(snapshot));
+    }
+
+    fn poll_stats(&mut self, now: Duration) {
+        let Some(every) = self.config.stats else { return };
+        if self.stats_due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.stats_due = Some(now + every);
+        let state = self.shared.lock();
+        let counts = state.board.counts();
+        let processed = state.processed;
+        let (idle, workers) = self.shared.idle_workers(&state);
+        drop(state);
+        let held_back = self.held_back || (self.generation_seen && !self.shared.may_start());
+        let limit = Limit::of(&counts, idle, workers, held_back);
+        let (before, since) = self.stats_before;
+        let rate = rate(processed - before, now.saturating_sub(since));
+        self.stats_before = (processed, now);
+        let text = format!(
+            "processed={processed} rate={rate:.1}/s inflight={} queued={} pending={} limit={}",
+            counts.inflight,
+            counts.queued,
+            counts.pending,
+            limit.word()
+        );
+        let fields = vec![
+            ("processed", processed.into()),
+            ("rate", rate.into()),
+            ("inflight", counts.inflight.into()),
+            ("queued", counts.queued.into()),
+            ("pending", counts.pending.into()),
+            ("limit", limit.word().into()),
+        ];
+        self.report.stamped(Verbosity::Normal, "stats", text, fields);
+        self.say_draining(now);
+    }
+
+    // ---- before the first assignment ----
+
+    fn start_deadline(&self) -> Option<Duration> {
+        let topic = self.missing_since.filter(|_| self.config.exit_at_end);
+        let broker = (!self.generation_seen).then_some(Duration::ZERO);
+        [topic, broker]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|since| since + self.config.request_timeout)
+            .filter(|_| matches!(self.ending, Ending::No) && !self.waited_for_broker)
+    }
+
+    /// No broker, no coordinator or (with `-e`) no topic within the request timeout ends the run.
+    fn check_start(&mut self, now: Duration) {
+        if !matches!(self.ending, Ending::No) {
+            return;
+        }
+        if self.config.exit_at_end
+            && self.missing_since.is_some_and(|since| since + self.config.request_timeout <= now)
+        {
+            let names = self.missing.iter().cloned().collect::<Vec<_>>().join(", ");
+            self.report.error(format!("no topic {names}; make it with: keylane topic create {names}"));
+            return self.begin_end(Stop::Failure(Exit::NoTopic), now);
+        }
+        if self.generation_seen || self.waited_for_broker || now < self.config.request_timeout {
+            return;
+        }
+        self.waited_for_broker = true;
+        let group = self.config.group.clone();
+        let net = self.consumer.net();
+        if net.known_coordinator(&group).is_some() {
+            return;
+        }
+        let why = net.last_error().map_or_else(|| "no answer".to_owned(), ToString::to_string);
+        let what = if net.ever_up() { "no coordinator for the group" } else { "no broker can be reached" };
+        self.report.error(format!("{what} within {} s: {why}", self.config.request_timeout.as_secs_f64()));
+        self.begin_end(Stop::Failure(Exit::Unavailable), now);
+    }
+}
+
+/// The exit code for an error that ends the run.
+pub(super) fn exit_of(error: &Error) -> Exit {
+    match &error.fault {
+        Fault::Damaged(_) => Exit::Record,
+        Fault::Refused(keylane_protocol::error::code::CORRUPT_MESSAGE, _) => Exit::Record,
+        Fault::Peer(_) | Fault::Incompatible(_) | Fault::Policy(_) => Exit::Refused,
+        Fault::Disconnected(_) | Fault::TimedOut(_) => Exit::Unavailable,
+        Fault::Refused(..) => match error.class() {
+            Class::Denied => Exit::Denied,
+            _ => Exit::Refused,
+        },
+    }
+}
+
+/// A snapshot as the consumer takes it.
+pub(super) fn to_offsets(snapshot: Vec<Commit>) -> impl Iterator<Item = (TopicPartition, OffsetAndEpoch)> {
+    snapshot.into_iter().map(|commit| {
+        let at = TopicPartition { topic: commit.topic, partition: commit.partition };
+        (at, OffsetAndEpoch { offset: commit.offset, epoch: commit.epoch })
+    })
+}
+
+/// `a/0,1,2 b/0`
+pub(super) fn show_partitions<'a>(partitions: impl Iterator<Item = &'a TopicPartition>) -> String {
+    let mut text = String::new();
+    let mut topic: Option<&str> = None;
+    for at in partitions {
+        if topic == Some(&at.topic) {
+            text.push_str(&format!(",{}", at.partition));
+        } else {
+            text.push_str(&format!("{}{at}", if topic.is_some() { " " } else { "" }));
+            topic = Some(&at.topic);
+        }
+    }
+    text
+}
+
+fn show_list<'a>(values: impl Iterator<Item = &'a i64>) -> String {
+    values.map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn partition_fields<'a>(partitions: impl Iterator<Item = &'a TopicPartition>) -> Fields {
+    let list: Vec<Value> = partitions.map(|at| Value::from(at.to_string())).collect();
+    vec![("partitions", list.into())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_shown_by_topic() {
+        let at = TopicPartition::new;
+        let list = [at("a", 0), at("a", 1), at("b", 7)];
+        assert_eq!(show_partitions(list.iter()), "a/0,1 b/7");
+    }
+}

@@ -1,0 +1,97 @@
+//! Who is given how much: the limits on records and bytes, divided among the partitions.
+//!
+//! Memory held = receive buffers + unpacked batches + spare buffers. What is not charged to one partition (receive
+//! buffers are held whole while a slice of them lives) comes off the limit of all.
+
+use super::budget::{Budget, Demand};
+use super::ending::Ending;
+use super::engine::Engine;
+use super::shared::Attention;
+
+/// What one partition may be given in this pass.
+struct Room {
+    /// Records.
+    records: u64,
+    /// Whether a batch may be unpacked, or fetched.
+    bytes: bool,
+}
+
+impl Engine {
+    /// Delivers what fits, and tells the consumer which partitions to fetch.
+    pub(super) fn fill(&mut self) {
+        self.reclaim();
+        if !matches!(self.ending, Ending::No) || self.damaged.is_some() {
+            return;
+        }
+        let rooms = self.rooms();
+        let mut count_room = self.config.count.map_or(u64::MAX, |count| count - self.delivered);
+        let mut starved = false;
+        for ((at, intake), room) in self.intakes.iter_mut().zip(rooms) {
+            let records = if room.bytes { room.records.min(count_room) } else { 0 };
+            match intake.fill(&self.shared, &mut self.spares, records) {
+                Ok(delivered) => {
+                    count_room -= delivered;
+                    self.delivered += delivered;
+                }
+                Err(error) => {
+                    self.damaged.get_or_insert(error);
+                }
+            }
+            starved |= intake.has_feed();
+            let fetchable =
+                room.bytes && (intake.feed_bytes() as u64) < self.partition_fetch_bytes && count_room > 0;
+            self.consumer.set_fetchable(at, fetchable);
+        }
+        let mut state = self.shared.lock();
+        if state.attention != Attention::Always {
+            state.attention = if starved {
+                Attention::WhenQueuedAtMost(state.board.queued() / 2)
+            } else {
+                Attention::WhenIdle
+            };
+        }
+    }
+
+    fn rooms(&mut self) -> Vec<Room> {
+        let buffers = self.consumer.net().pool().bytes() + self.spares.bytes();
+        let mut records = Vec::with_capacity(self.intakes.len());
+        let mut bytes = Vec::with_capacity(self.intakes.len());
+        let mut ahead = Vec::with_capacity(self.intakes.len());
+        let mut feed = 0;
+        let state = self.shared.lock();
+        for (at, intake) in &self.intakes {
+            let counts = state.board.slot_counts(intake.slot());
+            let (held, held_bytes, past) =
+                counts.map_or((0, 0, 0), |counts| (counts.held(), counts.held_bytes, counts.ahead));
+            let hungry = intake.has_feed() || self.consumer.has_backlog(at);
+            feed += intake.feed_bytes() as u64;
+            records.push(Demand { held, hungry });
+            bytes.push(Demand { held: held_bytes + intake.feed_bytes() as u64, hungry });
+            ahead.push(self.config.ahead_max.saturating_sub(past));
+        }
+        drop(state);
+        // At least a quarter stays for records, else buffers that are merely kept for use would stop the work.
+        let limit =
+            self.config.bytes_max.saturating_sub(buffers.saturating_sub(feed)).max(self.config.bytes_max / 4);
+        let record_budget = Budget::new(self.config.records_max, records.iter().copied());
+        let byte_budget = Budget::new(limit, bytes.iter().copied());
+        self.held_back = ahead.contains(&0);
+        records
+            .iter()
+            .zip(&bytes)
+            .zip(&ahead)
+            .map(|((records, bytes), ahead)| Room {
+                records: record_budget.room(*records).min(*ahead),
+                bytes: byte_budget.room(*bytes) >= self.partition_fetch_bytes || bytes.held == 0,
+            })
+            .collect()
+    }
+
+    /// Takes back the buffers of batches that are done.
+    fn reclaim(&mut self) {
+        self.shared.lock().board.take_released(&mut self.released);
+        for released in self.released.drain(..) {
+            self.spares.reclaim(released);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! From fetched batches to records on the board: unpacked only when it is their turn, within the limits.
+//!
+//! One [`Intake`] per assigned partition keeps what was fetched and not yet unpacked. A batch is unpacked when the
+//! partition has room for a record, and its records are delivered as room allows; the position counts as delivered up
+//! to where records were registered. Buffers are used again: the first touch of fresh memory is what costs.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use keylane_protocol::error::{Error, Fault};
+use keylane_protocol::fetch::FetchedBatch;
+use keylane_protocol::metadata::TopicPartition;
+use keylane_protocol::records::{BatchError, index_records};
+
+use super::batch::{BatchId, Released};
+use super::board::Slot;
+use super::route::{Routed, Router};
+use super::shared::{RecordBatch, Shared};
+
+/// Records delivered under one lock.
+const CHUNK_RECORDS: usize = 512;
+/// Spare buffers kept of each kind.
+const SPARE_BUFFERS_MAX: usize = 3;
+/// A batch that unpacks to more is refused: Kafka's own limits are far below.
+const PAYLOAD_BYTES_MAX: usize = 256 << 20;
+
+/// Buffers of batches that are done.
+#[derive(Debug, Default)]
+pub(super) struct Spares {
+    payloads: Vec<Vec<u8>>,
+    positions: Vec<Vec<u32>>,
+    routed: Vec<Vec<Routed>>,
+}
+
+impl Spares {
+    /// Takes back the buffers of a batch.
+    pub(super) fn reclaim(&mut self, released: Released<RecordBatch>) {
+        let Ok(batch) = Arc::try_unwrap(released.batch) else { return };
+        let payload = batch.payload.into_vec();
+        if payload.capacity() > 0 && self.payloads.len() < SPARE_BUFFERS_MAX {
+            self.payloads.push(payload);
+        }
+        if self.positions.len() < SPARE_BUFFERS_MAX {
+            self.positions.push(batch.positions);
+        }
+    }
+
+    /// Bytes kept.
+    pub(super) fn bytes(&self) -> u64 {
+        let payloads: usize = self.payloads.iter().map(Vec::capacity).sum();
+        let positions: usize = self.positions.iter().map(|spare| spare.capacity() * 4).sum();
+        (payloads + positions) as u64
+    }
+}
+
+/// What is still to be taken in of a partition, in order.
+#[derive(Debug)]
+enum Feed {
+    Batch(FetchedBatch),
+    /// Offsets below this one are gone.
+    Gap(i64),
+}
+
+/// A batch whose records are being delivered.
+#[derive(Debug)]
+struct Open {
+    id: BatchId,
+    routed: Vec<Routed>,
+    /// Index in the batch of `routed[0]`.
+    first_index: u32,
+    delivered: usize,
+    next_offset: i64,
+    epoch: i32,
+}
+
+/// One assigned partition.
+#[derive(Debug)]
+pub(super) struct Intake {
+    at: TopicPartition,
+    slot: Slot,
+    router: Router,
+    feed: VecDeque<Feed>,
+    feed_bytes: usize,
+    open: Option<Open>,
+    /// Records below were delivered before, or are below the start.
+    position: i64,
+    /// Records from here on are not delivered.
+    end: Option<i64>,
+}
+
+impl Intake {
+    /// A partition that begins at `position` and, with `end`, stops there.
+    pub(super) fn new(
+        at: TopicPartition,
+        slot: Slot,
+        router: Router,
+        position: i64,
+        end: Option<i64>,
+    ) -> Self {
+        Intake { at, slot, router, feed: VecDeque::new(), feed_bytes: 0, open: None, position, end }
+    }
+
+    /// Its place on the board.
+    pub(super) fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// Bytes of batches that wait to be unpacked.
+    pub(super) fn feed_bytes(&self) -> usize {
+        self.feed_bytes
+    }
+
+    /// Whether records or batches wait for room.
+    pub(super) fn has_feed(&self) -> bool {
+        self.open.is_some() || !self.feed.is_empty()
+    }
+
+    /// Whether everything below the end was delivered.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.end.is_some_and(|end| self.position >= end) && self.open.is_none()
+    }
+
+    /// Takes batches in the order in which they were fetched.
+    pub(super) fn push(&mut self, batches: Vec<FetchedBatch>, bytes: usize) {
+        self.feed.extend(batches.into_iter().map(Feed::Batch));
+        self.feed_bytes += bytes;
+    }
+
+    /// The log begins at `position` now.
+    pub(super) fn push_gap(&mut self, position: i64) {
+        self.feed.push_back(Feed::Gap(position));
+    }
+
+    /// Drops what waits. The board drops what it holds by itself.
+    pub(super) fn clear(&mut self) {
+        self.feed.clear();
+        self.feed_bytes = 0;
+        self.open = None;
+    }
+
+    /// The position was moved back (or the topic made again): what waits is void.
+    pub(super) fn restart(&mut self, position: i64) {
+        self.clear();
+        self.position = position;
+    }
+
+    /// Delivers up to `room` records. Returns how many it delivered.
+    ///
+    /// # Errors
+    /// A damaged batch, with its place. Everything before it was delivered.
+    pub(super) fn fill(&mut self, shared: &Shared, spares: &mut Spares, mut room: u64) -> Result<u64, Error> {
+        let mut delivered = 0;
+        loop {
+            if let Some(open) = &mut self.open {
+                let count = deliver(shared, open, room);
+                delivered += count;
+                room -= count;
+                if open.delivered < open.routed.len() {
+                    return Ok(delivered);
+                }
+                self.close(shared, spares);
+            }
+            if !self.take_next(shared, spares, room)? {
+                return Ok(delivered);
+            }
+        }
+    }
+
+    /// Opens the next batch, or passes what has no records for us. False when there is nothing (more) to do.
+    fn take_next(&mut self, shared: &Shared, spares: &mut Spares, room: u64) -> Result<bool, Error> {
+        match self.feed.front() {
+            None => return Ok(false),
+            // The last look at a batch that will not fit: it stays packed.
+            Some(Feed::Batch(fetched)) if fetched.deliver && room == 0 => return Ok(false),
+            Some(_) => {}
+        }
+        match self.feed.pop_front() {
+            Some(Feed::Gap(position)) => {
+                self.position = self.position.max(position);
+                shared.lock().board.advance(self.slot, position, -1);
+            }
+            Some(Feed::Batch(fetched)) => {
+                self.feed_bytes -= fetched.batch.bytes().len();
+                let header = fetched.batch.header;
+                if fetched.deliver {
+                    self.open(shared, spares, &fetched)?;
+                } else {
+                    self.position = self.position.max(header.next_offset());
+                    let mut state = shared.lock();
+                    state.board.advance(self.slot, header.next_offset(), header.partition_leader_epoch);
+                }
+            }
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn open(&mut self, shared: &Shared, spares: &mut Spares, fetched: &FetchedBatch) -> Result<(), Error> {
+        let header = fetched.batch.header;
+        let damaged = |error: BatchError| {
+            Error::new(Fault::Damaged(error))
+                .at_partition(&self.at.topic, self.at.partition)
+                .at_offset(header.base_offset)
+        };
+        fetched.batch.check_crc().map_err(damaged)?;
+        let mut spare = spares.payloads.pop().unwrap_or_default();
+        let payload = fetched.batch.payload(&mut spare, PAYLOAD_BYTES_MAX).map_err(damaged)?;
+        let mut positions = spares.positions.pop().unwrap_or_default();
+        let mut routed = spares.routed.pop().unwrap_or_default();
+        routed.clear();
+        let router = self.router;
+        index_records(&header, &payload, &mut positions, |_, delta, key| {
+            let offset = header.base_offset + i64::from(delta);
+            routed.push(Routed { offset, route: router.route(key) });
+        })
+        .map_err(damaged)?;
+        // A batch may begin below the position, and the run may end inside of it.
+        let first = routed.partition_point(|record| record.offset < self.position);
+        let last = self.end.map_or(routed.len(), |end| routed.partition_point(|record| record.offset < end));
+        routed.truncate(last);
+        routed.drain(..first.min(last));
+        let next_offset = self.end.map_or(header.next_offset(), |end| header.next_offset().min(end));
+        // A view of the received bytes keeps the whole receive buffer, which its pool counts.
+        let bytes = payload.owned_bytes() + positions.capacity() * 4;
+        let batch = RecordBatch {
+            topic: self.at.topic.clone(),
+            partition: self.at.partition,
+            header,
+            payload,
+            positions,
+        };
+        let mut state = shared.lock();
+        if let Some(id) = state.board.open_batch(self.slot, Arc::new(batch), bytes as u64) {
+            let epoch = header.partition_leader_epoch;
+            let first_index = first as u32;
+            self.open = Some(Open { id, routed, first_index, delivered: 0, next_offset, epoch });
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, shared: &Shared, spares: &mut Spares) {
+        let Some(open) = self.open.take() else { return };
+        self.position = self.position.max(open.next_offset);
+        shared.lock().board.close_batch(open.id, open.next_offset, open.epoch);
+        if spares.routed.len() < SPARE_BUFFERS_MAX {
+            spares.routed.push(open.routed);
+        }
+    }
+}
+
+/// Delivers records of an open batch; stops at `room`, or when the partition takes no more.
+fn deliver(shared: &Shared, open: &mut Open, room: u64) -> u64 {
+    let mut count = 0;
+    while open.delivered < open.routed.len() && count < room {
+        let left = usize::try_from(room - count).unwrap_or(usize::MAX);
+        let end = open.routed.len().min(open.delivered + CHUNK_RECORDS.min(left));
+        let chunk = &open.routed[open.delivered..end];
+        let first_index = open.first_index + open.delivered as u32;
+        let mut state = shared.lock();
+        if !state.board.deliver(open.id, first_index, chunk) {
+            // The assignment has ended or is being drained: what is left comes again, to whoever owns it then.
+            open.delivered = open.routed.len();
+            return count;
+        }
+        count += chunk.len() as u64;
+        open.delivered = end;
+        shared.wake_workers(state);
+    }
+    count
+}

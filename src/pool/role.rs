@@ -1,0 +1,190 @@
+//! The roles `pool` and `sequential`: from the resolved command line to a running engine.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keylane_protocol::client::consumer::{Consumer, ConsumerConfig, Reset, StartFrom};
+use keylane_protocol::client::net::NetConfig;
+use keylane_protocol::fetch::FetchConfig;
+use keylane_protocol::group::{Assignor, GroupConfig};
+use keylane_protocol::offsets::Isolation;
+
+use super::board::{Board, Dispatch};
+use super::engine::{CommitWhen, Engine, EngineConfig};
+use super::route::{NullKey, Order, Routing};
+use super::shared::Shared;
+use super::worker;
+use crate::cli;
+use crate::driver::{Driver, signals};
+use crate::exit::Exit;
+use crate::handler::Handler;
+use crate::report::Report;
+
+/// Records in a run where no handler can block; a run ends earlier by time.
+const RUN_RECORDS_MAX: usize = 4096;
+/// `sequential` holds so many polls' worth of records.
+const SEQUENTIAL_POLLS_HELD: u64 = 4;
+/// `sequential` has no flag for memory: what `pool` takes at most by default.
+const SEQUENTIAL_BYTES_MAX: u64 = 64 << 20;
+
+/// What differs between the two roles.
+struct Plan {
+    dispatch: Dispatch,
+    routing: Routing,
+    null_key: NullKey,
+    workers: u32,
+    records_max: u64,
+    bytes_max: u64,
+    ahead_max: u64,
+    commit: CommitWhen,
+}
+
+/// Runs `pool`.
+///
+/// # Errors
+/// The system gives no threads, signals or epoll.
+pub fn pool(config: &cli::Pool, report: Report) -> io::Result<Exit> {
+    let workers = config.workers;
+    let order = match config.order {
+        cli::Order::Key => Order::Key,
+        cli::Order::Partition => Order::Partition,
+        cli::Order::None => Order::None,
+    };
+    let (dispatch, routing) = match config.dispatch {
+        cli::Dispatch::Lanes => (Dispatch::Lanes, Routing::Lanes { order, seed: random_seed() }),
+        cli::Dispatch::Hash => (Dispatch::Hash { workers }, Routing::Hash { workers }),
+        cli::Dispatch::PartitionHash => (Dispatch::Hash { workers }, Routing::PartitionHash { workers }),
+    };
+    let plan = Plan {
+        dispatch,
+        routing,
+        null_key: match config.null_key {
+            cli::NullKey::Spread => NullKey::Spread,
+            cli::NullKey::Lane => NullKey::Lane,
+        },
+        workers,
+        records_max: u64::from(config.buffer) * u64::from(workers),
+        bytes_max: config.max_memory.bytes,
+        ahead_max: u64::from(config.max_ahead),
+        commit: CommitWhen::Every(config.commit_interval),
+    };
+    run(&config.consume, plan, report)
+}
+
+/// Runs `sequential`.
+///
+/// # Errors
+/// As [`pool`].
+pub fn sequential(config: &cli::Sequential, report: Report) -> io::Result<Exit> {
+    let records = u64::from(config.max_poll_records);
+    let plan = Plan {
+        dispatch: Dispatch::Sequential { chunk_records_max: config.max_poll_records },
+        routing: Routing::Lanes { order: Order::Partition, seed: 0 },
+        null_key: NullKey::Lane,
+        workers: 1,
+        records_max: records.saturating_mul(SEQUENTIAL_POLLS_HELD).max(1024),
+        bytes_max: SEQUENTIAL_BYTES_MAX,
+        ahead_max: u64::MAX,
+        commit: CommitWhen::Records(records),
+    };
+    run(&config.consume, plan, report)
+}
+
+fn run(config: &cli::Consume, plan: Plan, report: Report) -> io::Result<Exit> {
+    let driver = Driver::new()?;
+    let signals = signals::watch(driver.waker())?;
+    let consumer = Consumer::new(net_config(&config.common), consumer_config(config), driver.now());
+    let run_records_max = if config.handler.can_block() { 1 } else { RUN_RECORDS_MAX };
+    let board = Board::new(plan.dispatch);
+    let shared = Arc::new(Shared::new(board, driver.started(), driver.waker(), run_records_max));
+    let workers =
+        worker::start(&shared, plan.workers, |worker| Handler::new(config.handler.clone(), worker))?;
+    let engine_config = EngineConfig {
+        group: config.group.clone(),
+        routing: plan.routing,
+        null_key: plan.null_key,
+        records_max: plan.records_max,
+        bytes_max: plan.bytes_max,
+        ahead_max: plan.ahead_max,
+        commit: plan.commit,
+        stats: config.stats,
+        exit_at_end: config.exit_at_end,
+        count: config.records_max,
+        drain_timeout: config.drain_timeout,
+        request_timeout: config.common.request_timeout,
+        fetch_bytes_max: config.fetch_max_bytes.unwrap_or(u32::MAX),
+        partition_fetch_bytes_max: config.max_partition_fetch_bytes,
+    };
+    Engine::new(driver, consumer, shared, engine_config, report, signals, workers).run()
+}
+
+/// The connections of any role.
+pub fn net_config(common: &cli::Common) -> NetConfig {
+    NetConfig {
+        bootstrap: common.brokers.clone(),
+        client_id: common.client_id.clone(),
+        request_timeout: common.request_timeout,
+        reconnect_backoff: Duration::from_millis(50),
+        reconnect_backoff_max: Duration::from_secs(1),
+        metadata_age_max: Duration::from_secs(30),
+        seed: random_seed(),
+    }
+}
+
+fn consumer_config(config: &cli::Consume) -> ConsumerConfig {
+    let assignors = config
+        .assignors
+        .iter()
+        .map(|assignor| match assignor {
+            cli::AssignorName::Range => Assignor::Range,
+            cli::AssignorName::RoundRobin => Assignor::RoundRobin,
+            cli::AssignorName::Sticky => Assignor::Sticky,
+            cli::AssignorName::CooperativeSticky => Assignor::CooperativeSticky,
+        })
+        .collect();
+    let reset = |policy| match policy {
+        cli::OutOfRange::Earliest => Reset::Earliest,
+        cli::OutOfRange::Latest => Reset::Latest,
+        cli::OutOfRange::Fail => Reset::Fail,
+    };
+    ConsumerConfig {
+        group: GroupConfig {
+            group: config.group.clone(),
+            instance_id: config.instance_id.clone(),
+            session_timeout: config.session_timeout,
+            rebalance_timeout: config.max_poll_interval,
+            heartbeat_interval: config.heartbeat_interval,
+            assignors,
+            topics: config.topics.clone(),
+            rack: config.common.client_rack.clone(),
+        },
+        fetch: FetchConfig {
+            bytes_max: 1 << 20,
+            partition_bytes_max: 1 << 20,
+            wait_max: config.fetch_max_wait,
+            isolation: match config.isolation {
+                cli::Isolation::ReadCommitted => Isolation::ReadCommitted,
+                cli::Isolation::ReadUncommitted => Isolation::ReadUncommitted,
+            },
+            rack: config.common.client_rack.clone(),
+        },
+        from: match config.from {
+            cli::From::Earliest => StartFrom::Earliest,
+            cli::From::Latest => StartFrom::Latest,
+            cli::From::Timestamp(ms) => StartFrom::Timestamp(ms),
+        },
+        out_of_range: reset(config.out_of_range),
+        recreated: Reset::Fail,
+        want_end: config.exit_at_end,
+        revoke_timeout: config.revoke_timeout,
+        topic_timeout: config.common.request_timeout,
+        seed: random_seed(),
+    }
+}
+
+/// A seed for jitter and hashes; nothing secret depends on it.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
