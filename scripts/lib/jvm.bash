@@ -1,0 +1,91 @@
+# shellcheck shell=bash
+# Java and Kafka's jars, for scripts/kafka.
+#
+# Guarantees: a version's jars are fetched once and appear whole or not at all, however many starts want them at once.
+# Takes from its caller: $state, $version, say, die. Sets: $java, $libs (a class path with a star that Java expands).
+# shellcheck disable=SC2154 # the caller assigns $state
+
+# ---- the tools this needs ------------------------------------------------------------------------------------------
+
+# Brings Debian packages as root, else says what to install. $1: why; the rest: packages.
+bring() {
+  local why=$1
+  shift
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing $* ($why)"
+    { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@"; } >&2 \
+      || die "could not install $*; please do it by hand"
+  else
+    die "$why is missing; install: $*"
+  fi
+}
+
+java_bin() {
+  local java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+  command -v "$java" >/dev/null || { bring "Java 17 or newer" default-jdk-headless; java=java; }
+  readlink -f "$(command -v "$java")"
+}
+
+# ---- jars ----------------------------------------------------------------------------------------------------------
+
+# Sets $libs to the class path of $version; fetches the jars once for all clusters.
+need_libs() {
+  java=$(java_bin)
+  if [ -n "${KAFKA_HOME:-}" ]; then
+    local jar
+    jar=$(find "$KAFKA_HOME/libs/" -maxdepth 1 -name 'kafka-clients-[0-9]*.jar' 2>/dev/null | head -n 1)
+    [ -n "$jar" ] || die "KAFKA_HOME=$KAFKA_HOME has no libs/kafka-clients-*.jar"
+    version=${jar##*/kafka-clients-}
+    version=${version%.jar}
+    libs="$KAFKA_HOME/libs/*"
+    return
+  fi
+  libs="$state/jars/$version/libs/*"
+  [ -d "$state/jars/$version/libs" ] && return
+  mkdir -p "$state/jars/$version"
+  (
+    flock 9
+    [ -d "$state/jars/$version/libs" ] || fetch_jars "$state/jars/$version"
+  ) 9>"$state/jars/$version/lock"
+}
+
+fetch_jars() {
+  local into=$1
+  command -v mvn >/dev/null || bring "Maven, to fetch Kafka's jars" maven default-jdk-headless
+  say "fetching Kafka $version's jars"
+  # slf4j-simple is the one logging backend: with none, a broker that fails at its start says nothing at all.
+  cat >"$into/pom.xml" <<POM
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>keylane</groupId><artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>
+<dependencies>
+$(pom_dependency org.apache.kafka kafka_2.13 "$version")
+$(pom_dependency org.apache.kafka kafka-tools "$version")
+$(pom_dependency org.slf4j slf4j-simple 1.7.36)
+</dependencies></project>
+POM
+  rm -rf "$into/libs.new"
+  mvn -q -B -f "$into/pom.xml" dependency:copy-dependencies -DoutputDirectory="$into/libs.new" >&2 \
+    || die "Maven could not fetch Kafka $version; set KAFKA_HOME to an unpacked Kafka instead"
+  mv "$into/libs.new" "$into/libs"
+}
+
+pom_dependency() {
+  printf '<dependency><groupId>%s</groupId><artifactId>%s</artifactId><version>%s</version><exclusions>' "$1" "$2" "$3"
+  local other
+  for other in slf4j-log4j12 slf4j-reload4j; do
+    printf '<exclusion><groupId>org.slf4j</groupId><artifactId>%s</artifactId></exclusion>' "$other"
+  done
+  printf '</exclusions></dependency>\n'
+}
+
+log_level() { printf '%s' "-Dorg.slf4j.simpleLogger.defaultLogLevel=${KAFKA_LOG_LEVEL:-warn}"; }
+
+# Runs a Java class or file in place of this shell.
+exec_tool() {
+  exec "$java" -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "$(log_level)" -cp "$libs" "$@"
+}
+
+# A class archive (AppCDS) halves the start. The first broker of a version records one and leaves it when it is stopped.
+archive_path() {
+  printf '%s' "$state/jars/$version/broker-$(printf '%s' "$java $libs" | cksum | cut -d ' ' -f 1).jsa"
+}
