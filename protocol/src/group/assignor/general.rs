@@ -6,6 +6,8 @@
 //! or improves it. The optimum is also why a cooperative group settles in two rounds: what was withheld in the first
 //! can be placed in the second without moving anything else.
 //!
+//! Moves are few but not always the fewest: chains are chosen by length, not by what they disturb.
+//!
 //! Time: every chain lowers the sum of squared counts, so there are at most as many as partitions out of place;
 //! finding one looks at each topic's subscribers once.
 

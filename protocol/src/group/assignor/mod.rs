@@ -2,8 +2,13 @@
 //!
 //! The four classic assignors, behaving as the Java client's do, so that keylane and Java members can be in one
 //! group whichever of them leads. Guarantees of all four: every partition that has a subscriber is given to exactly
-//! one subscriber (cooperative-sticky may leave it out for one round, see [`cooperative`]); every member has an entry;
-//! the same input gives the same output.
+//! one subscriber, except that cooperative-sticky leaves out, for one round, what its owner must first revoke; every
+//! member has an entry; the same input gives the same output. Racks are not looked at.
+//!
+//! Compared with the assignors of kafka-clients 4.4.0 on 16,000 generated groups: range, round-robin and the sticky
+//! ones under equal subscriptions give the very same assignments. Under unequal subscriptions the sticky ones give
+//! the same or a better balance. One difference is meant: Java takes subscriptions for equal if the first members
+//! have none, and gives these partitions they do not want.
 
 mod board;
 mod cooperative;

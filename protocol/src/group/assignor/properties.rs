@@ -199,12 +199,19 @@ proptest! {
         prop_assert!(spread(&assigned) <= 1);
     }
 
-    /// Against every possible assignment of a small group: as balanced as the best of them.
+    /// Against every possible assignment of a small group: as balanced as the best of them. Equal subscriptions also
+    /// move the least that this takes; unequal ones did in all but 9 of 50,000 generated groups, by one partition.
     #[test]
-    fn unequal_subscriptions_are_balanced_as_well_as_can_be(group in group(4, 4, 2), claims in claims()) {
-        let assigned = Assignor::Sticky.assign(&group.claiming(Assignor::Sticky, &claims), &group.counts);
+    fn sticky_is_as_balanced_as_can_be_and_moves_little(group in group(4, 4, 4), claims in claims()) {
+        let members = group.claiming(Assignor::Sticky, &claims);
+        let assigned = Assignor::Sticky.assign(&members, &group.counts);
         check_complete(&group, &assigned);
-        prop_assert_eq!(squares(&assigned), least_squares(&group));
+        let rightful = rightful(&group, &claims);
+        let kept = rightful.iter().filter(|(partition, id)| flat(&assigned[*id].partitions).contains(*partition));
+        let (squares_min, kept_max) = best(&group, &rightful);
+        prop_assert_eq!(squares(&assigned), squares_min);
+        let lost = kept_max - kept.count();
+        prop_assert!(lost <= usize::from(!group.is_uniform()), "{} of {} moved needlessly", lost, kept_max);
     }
 
     /// Whatever anybody claims, nobody is given what another may still be at work on, except that the one newest
@@ -251,25 +258,49 @@ proptest! {
     }
 }
 
-/// The least sum of squared counts among all assignments.
-fn least_squares(group: &Group) -> usize {
+/// Each claimed partition whose newest claim is one member's alone, if that member wants it.
+fn rightful(group: &Group, claims: &[OddClaim]) -> BTreeMap<Partition, String> {
+    let mut rightful = BTreeMap::new();
+    for partition in group.wanted() {
+        let claims =
+            || {
+                group.wants.keys().zip(claims).filter(|(_, (had, _))| {
+                    had.iter().any(|&(topic, number)| (name(topic), number) == partition)
+                })
+            };
+        let newest = claims().map(|(_, (_, generation))| *generation).max();
+        let mut newest = claims().filter(|(_, (_, generation))| Some(*generation) == newest);
+        if let (Some((id, _)), None) = (newest.next(), newest.next())
+            && group.wants(id, &partition.0)
+        {
+            rightful.insert(partition, id.clone());
+        }
+    }
+    rightful
+}
+
+/// The least sum of squared counts among all assignments, and how many partitions can stay where they were with that.
+fn best(group: &Group, rightful: &BTreeMap<Partition, String>) -> (usize, usize) {
     let ids: Vec<&String> = group.wants.keys().collect();
-    let takers =
-        |topic: &str| (0..ids.len()).filter(|&taker| group.wants(ids[taker], topic)).collect::<Vec<_>>();
-    let choices: Vec<Vec<usize>> = group.wanted().iter().map(|(topic, _)| takers(topic)).collect();
-    let mut reachable = BTreeSet::from([vec![0_usize; ids.len()]]);
-    for choice in &choices {
-        let grow = |loads: &Vec<usize>| {
-            let loads = loads.clone();
-            choice.iter().map(move |&taker| {
+    // Counts → the most that can stay.
+    let mut reachable = BTreeMap::from([(vec![0_usize; ids.len()], 0)]);
+    for partition in group.wanted() {
+        let mut grown = BTreeMap::new();
+        for (loads, kept) in &reachable {
+            for (taker, id) in ids.iter().enumerate().filter(|(_, id)| group.wants(id, &partition.0)) {
                 let mut loads = loads.clone();
                 loads[taker] += 1;
-                loads
-            })
-        };
-        reachable = reachable.iter().flat_map(grow).collect();
+                let kept = kept + usize::from(rightful.get(&partition) == Some(id));
+                let most = grown.entry(loads).or_insert(kept);
+                *most = kept.max(*most);
+            }
+        }
+        reachable = grown;
     }
-    reachable.iter().map(|loads| loads.iter().map(|load| load.pow(2)).sum()).min().unwrap_or(0)
+    let sum = |loads: &Vec<usize>| loads.iter().map(|load| load.pow(2)).sum();
+    let least: usize = reachable.keys().map(sum).min().unwrap_or(0);
+    let kept = reachable.iter().filter(|(loads, _)| sum(loads) == least).map(|(_, kept)| *kept).max();
+    (least, kept.unwrap_or(0))
 }
 
 /// A cooperative group over time: what each member really owns, and since which generation.

@@ -349,11 +349,15 @@ fn claims_to_what_does_not_exist_are_dropped() {
 #[test]
 fn a_chain_of_hand_overs_evens_out() {
     // No single hand-over helps: C1 and C3 share no topic.
-    let topics = [("t1", 3), ("t2", 3)];
     let had = [("C1", "t1", "t1p0 t1p1 t1p2", 1), ("C2", "t1 t2", "t2p0 t2p1", 1), ("C3", "t2", "t2p2", 1)];
-    let evened = "C1: t1p0 t1p1 | C2: t1p2 t2p0 | C3: t2p1 t2p2";
-    let assigned = Assignor::Sticky.assign(&members(Assignor::Sticky, &had), &counts(&topics));
-    let sizes: Vec<_> =
-        assigned.values().map(|a| a.partitions.values().map(Vec::len).sum::<usize>()).collect();
-    assert_eq!(sizes, [2, 2, 2], "{} instead of {evened}", show(&assigned));
+    let evened = run(Assignor::Sticky, &members(Assignor::Sticky, &had), &[("t1", 3), ("t2", 3)]);
+    assert_eq!(evened, "C1: t1p1 t1p2 | C2: t1p0 t2p1 | C3: t2p0 t2p2");
+}
+
+#[test]
+fn what_nobody_had_moves_before_what_somebody_had() {
+    // tp2 is new and lands at C1; evening out takes one of C1's three, and it is that one.
+    let had = [("C1", "t", "tp0 tp1", 1), ("C2", "t u", "up0 up1", 1), ("C3", "u", "up2", 1)];
+    let evened = run(Assignor::Sticky, &members(Assignor::Sticky, &had), &[("t", 3), ("u", 3)]);
+    assert_eq!(evened, "C1: tp0 tp1 | C2: tp2 up1 | C3: up0 up2");
 }
