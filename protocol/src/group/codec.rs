@@ -203,3 +203,10 @@ impl Writer {
         self.bytes.freeze()
     }
 }
+
+/// Bytes from hexadecimal digits, for test vectors.
+#[cfg(test)]
+pub(crate) fn unhex(digits: &str) -> Bytes {
+    assert!(digits.len().is_multiple_of(2), "an odd number of digits");
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}

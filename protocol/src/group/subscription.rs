@@ -88,3 +88,117 @@ impl Subscription {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::group::codec::unhex;
+
+    // Written by the Java client (kafka-clients 3.9.2 and 4.4.0 agree) from topics foo and bar, user data "hi", owned
+    // foo-0, foo-7 and bar-2, generation 5, rack "rack-a".
+    const V0: &str = "00000000000200036261720003666f6f000000026869";
+    const V1_ADDS: &str = "00000002000362617200000001000000020003666f6f000000020000000000000007";
+    const V2_ADDS: &str = "00000005";
+    const V3_ADDS: &str = "00067261636b2d61";
+
+    fn java(version: u16) -> String {
+        let fields = [&V0[4..], V1_ADDS, V2_ADDS, V3_ADDS];
+        format!("{version:04x}{}", fields[..=usize::from(version.min(3))].concat())
+    }
+
+    fn full() -> Subscription {
+        Subscription {
+            topics: vec!["bar".into(), "foo".into()],
+            user_data: Some(Bytes::from_static(b"hi")),
+            owned: BTreeMap::from([("bar".into(), vec![2]), ("foo".into(), vec![0, 7])]),
+            generation: 5,
+            rack: Some("rack-a".into()),
+        }
+    }
+
+    #[test]
+    fn writes_what_the_java_client_writes() {
+        let unsorted = Subscription { topics: vec!["foo".into(), "bar".into()], ..full() };
+        assert_eq!(unsorted.encode(), unhex(&java(3)));
+        let least = Subscription { topics: vec!["t".into()], ..Subscription::default() };
+        assert_eq!(least.encode(), unhex("000300000001000174ffffffff00000000ffffffffffff"));
+        assert_eq!(Subscription::decode(least.encode()), Ok(least));
+    }
+
+    #[test]
+    fn reads_each_version_with_the_fields_it_has() {
+        let at = |version| Subscription::decode(unhex(&java(version))).unwrap();
+        assert_eq!(at(3), full());
+        assert_eq!(at(2), Subscription { rack: None, ..full() });
+        assert_eq!(at(1), Subscription { rack: None, generation: -1, ..full() });
+        assert_eq!(at(0), Subscription { rack: None, generation: -1, owned: BTreeMap::new(), ..full() });
+    }
+
+    #[test]
+    fn reads_the_front_of_versions_to_come() {
+        assert_eq!(Subscription::decode(unhex(&(java(100) + "0003626172"))), Ok(full()));
+        assert_eq!(Subscription::decode(unhex(&("0000".to_owned() + &java(3)[4..]))).unwrap().generation, -1);
+    }
+
+    #[test]
+    fn refuses_what_no_member_should_send() {
+        let error = |digits: &str| Subscription::decode(unhex(digits)).unwrap_err();
+        assert_eq!(error(""), MetadataError::Truncated("version"));
+        assert_eq!(error("ffff00000000"), MetadataError::Version(-1));
+        assert_eq!(error("0000ffffffff"), MetadataError::Length("subscribed topics", -1));
+        assert_eq!(error("00007fffffff0000"), MetadataError::Truncated("subscribed topics"));
+        assert_eq!(error("000000000001ffff"), MetadataError::Length("subscribed topics", -1));
+        assert_eq!(error("0000000000010001ff"), MetadataError::Utf8("subscribed topics"));
+        assert_eq!(error("0000000000007fffffff"), MetadataError::Truncated("user data"));
+        assert_eq!(error("000100000000ffffffff7fffffff"), MetadataError::Truncated("owned partitions"));
+        let negative = "000100000000ffffffff0000000100017400000001fffffffe";
+        assert_eq!(error(negative), MetadataError::Partition(-2));
+    }
+
+    #[test]
+    fn the_tolerant_reading_keeps_what_stands_before_the_fault() {
+        let claims_version_1 = unhex(&("0001".to_owned() + &V0[4..]));
+        let (read, fault) = Subscription::decode_tolerant(claims_version_1);
+        assert_eq!(read, Subscription { rack: None, generation: -1, owned: BTreeMap::new(), ..full() });
+        assert_eq!(fault, Some(MetadataError::Truncated("owned partitions")));
+        let (read, fault) = Subscription::decode_tolerant(Bytes::new());
+        assert_eq!((read, fault), (Subscription::default(), Some(MetadataError::Truncated("version"))));
+    }
+
+    #[test]
+    fn repeats_and_disorder_in_owned_partitions_are_put_right() {
+        let digits =
+            "000100000000ffffffff00000002000174000000030000000500000001000000050001740000000100000003";
+        assert_eq!(
+            Subscription::decode(unhex(digits)).unwrap().owned,
+            BTreeMap::from([("t".into(), vec![1, 3, 5])])
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_cut_is_an_error(cut in 0_usize..70) {
+            let whole = full().encode();
+            prop_assume!(cut < whole.len());
+            prop_assert!(Subscription::decode(whole.slice(..cut)).is_err());
+        }
+
+        #[test]
+        fn any_bytes_give_a_value(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Subscription::decode(bytes.into());
+        }
+
+        #[test]
+        fn a_changed_byte_gives_a_value_that_survives_writing(at in 0_usize..70, to: u8) {
+            let mut bytes = full().encode().to_vec();
+            let at = at % bytes.len();
+            bytes[at] = to;
+            if let Ok(read) = Subscription::decode(bytes.into()) {
+                let again = Subscription::decode(read.encode()).unwrap();
+                prop_assert_eq!(again.owned, read.owned);
+            }
+        }
+    }
+}

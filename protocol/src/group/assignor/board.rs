@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::{Roster, TopicPartitions};
+use crate::group::Subscription;
 
 /// What a member says it had, and in which generation (−1 for none).
 #[derive(Debug, PartialEq, Eq)]
@@ -16,18 +17,10 @@ pub(super) struct Claim {
     pub(super) generation: i32,
 }
 
-/// A topic's place in the table.
-pub(super) struct Topic<'a> {
-    name: &'a str,
-    /// The numbers of its partitions here.
-    pub(super) span: Range<usize>,
-    /// The members that want it, ascending; at least one.
-    pub(super) subscribers: Vec<usize>,
-}
-
-pub(super) struct Board<'a> {
-    members: Vec<&'a str>,
-    pub(super) topics: Vec<Topic<'a>>,
+pub(super) struct Board<'r> {
+    roster: &'r Roster<'r>,
+    /// Per topic the numbers of its partitions here.
+    spans: Vec<Range<usize>>,
     topic_of: Vec<usize>,
     claimants: Vec<Vec<usize>>,
     /// The member that a partition comes from, where that is beyond doubt.
@@ -36,31 +29,29 @@ pub(super) struct Board<'a> {
     pub(super) owner: Vec<Option<usize>>,
 }
 
-impl<'a> Board<'a> {
+impl<'r> Board<'r> {
     /// `claim` gives what a member had. A claim to a partition that does not exist (any more) is dropped.
-    pub(super) fn new(roster: &Roster<'a>, claim: impl Fn(&str) -> Claim) -> Self {
-        let members: Vec<&str> = roster.members.keys().map(String::as_str).collect();
-        let mut topics = Vec::new();
+    pub(super) fn new(roster: &'r Roster<'r>, claim: impl Fn(&Subscription) -> Claim) -> Self {
+        let mut spans = Vec::with_capacity(roster.topics.len());
         let mut topic_of = Vec::new();
-        for (name, count) in roster.topics() {
-            let span = topic_of.len()..topic_of.len() + count as usize;
-            topic_of.resize(span.end, topics.len());
-            let subscribers = (0..members.len()).filter(|&m| roster.subscribes(members[m], name)).collect();
-            topics.push(Topic { name, span, subscribers });
+        for (number, topic) in roster.topics.iter().enumerate() {
+            let span = topic_of.len()..topic_of.len() + topic.count as usize;
+            topic_of.resize(span.end, number);
+            spans.push(span);
         }
         let partitions = topic_of.len();
         let mut board = Self {
-            members,
-            topics,
+            roster,
+            spans,
             topic_of,
             claimants: vec![Vec::new(); partitions],
             previous: vec![None; partitions],
             owner: Vec::new(),
         };
-        let mut generations = Vec::with_capacity(board.members.len());
-        for member in 0..board.members.len() {
-            let claim = claim(board.members[member]);
-            board.note(member, &claim.owned);
+        let mut generations = Vec::with_capacity(roster.members.len());
+        for (number, (_, member)) in roster.members.iter().enumerate() {
+            let claim = claim(&member.subscription);
+            board.note(number, &claim.owned);
             generations.push(claim.generation);
         }
         board.decide(&generations);
@@ -69,8 +60,9 @@ impl<'a> Board<'a> {
 
     fn note(&mut self, member: usize, owned: &TopicPartitions) {
         for (name, partitions) in owned {
-            let Ok(topic) = self.topics.binary_search_by(|topic| topic.name.cmp(name)) else { continue };
-            let span = self.topics[topic].span.clone();
+            let topic = self.roster.topics.binary_search_by(|topic| topic.name.cmp(name));
+            let Ok(topic) = topic else { continue };
+            let span = self.span(topic);
             for &partition in partitions {
                 let place = usize::try_from(partition).ok().filter(|&partition| partition < span.len());
                 if let Some(place) = place {
@@ -87,8 +79,8 @@ impl<'a> Board<'a> {
             let Some(newest) = claimants.iter().map(|&member| generations[member]).max() else { continue };
             let mut winners = claimants.iter().copied().filter(|&member| generations[member] == newest);
             if let (Some(winner), None) = (winners.next(), winners.next()) {
-                let subscribers = &self.topics[self.topic_of[partition]].subscribers;
-                self.previous[partition] = subscribers.binary_search(&winner).ok().map(|_| winner);
+                let topic = &self.roster.topics[self.topic_of[partition]];
+                self.previous[partition] = Some(winner).filter(|&winner| topic.has_subscriber(winner));
             }
         }
         self.owner = self.previous.clone();
@@ -96,11 +88,25 @@ impl<'a> Board<'a> {
 
     /// Whether every member wants every topic (that exists and is wanted at all).
     pub(super) fn is_uniform(&self) -> bool {
-        self.topics.iter().all(|topic| topic.subscribers.len() == self.members.len())
+        self.roster.topics.iter().all(|topic| topic.subscribers.len() == self.member_count())
     }
 
     pub(super) fn member_count(&self) -> usize {
-        self.members.len()
+        self.roster.members.len()
+    }
+
+    pub(super) fn topic_count(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// The members that want the topic, ascending; at least one.
+    pub(super) fn subscribers(&self, topic: usize) -> &'r [usize] {
+        &self.roster.topics[topic].subscribers
+    }
+
+    /// The numbers of the topic's partitions.
+    pub(super) fn span(&self, topic: usize) -> Range<usize> {
+        self.spans[topic].clone()
     }
 
     pub(super) fn partition_count(&self) -> usize {
@@ -114,7 +120,7 @@ impl<'a> Board<'a> {
 
     /// The partition's number within its topic.
     pub(super) fn index(&self, partition: usize) -> usize {
-        partition - self.topics[self.topic_of[partition]].span.start
+        partition - self.spans[self.topic_of[partition]].start
     }
 
     /// Takes back what somebody other than its new owner may still be at work on. Its old owner sees that it is not
@@ -129,13 +135,12 @@ impl<'a> Board<'a> {
         }
     }
 
-    pub(super) fn assigned(&self, roster: &Roster<'_>) -> BTreeMap<String, TopicPartitions> {
-        let mut assigned = roster.nothing();
+    pub(super) fn assigned(&self) -> BTreeMap<String, TopicPartitions> {
+        let mut assigned = self.roster.nothing();
         for (partition, owner) in self.owner.iter().enumerate() {
             if let Some(owner) = *owner {
                 let index = i32::try_from(self.index(partition)).expect("counts are int32");
-                let topic = self.topics[self.topic_of[partition]].name;
-                roster.give(&mut assigned, self.members[owner], topic, std::iter::once(index));
+                self.roster.give(&mut assigned, owner, self.topic_of[partition], std::iter::once(index));
             }
         }
         assigned

@@ -13,10 +13,10 @@ use super::{Roster, TopicPartitions, sticky};
 use crate::group::Subscription;
 
 pub(super) fn assign(roster: &Roster<'_>) -> BTreeMap<String, TopicPartitions> {
-    let mut board = Board::new(roster, |id| claim(&roster.members[id].subscription));
+    let mut board = Board::new(roster, claim);
     sticky::share(&mut board);
     board.withhold();
-    board.assigned(roster)
+    board.assigned()
 }
 
 /// The generation alone: what is owned stands in the subscription itself.

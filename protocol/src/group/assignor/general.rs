@@ -6,6 +6,8 @@
 //! or improves it. The optimum is also why a cooperative group settles in two rounds: what was withheld in the first
 //! can be placed in the second without moving anything else.
 //!
+//! Moves are few but not always the fewest: chains are chosen by length, not by what they disturb.
+//!
 //! Time: every chain lowers the sum of squared counts, so there are at most as many as partitions out of place;
 //! finding one looks at each topic's subscribers once.
 
@@ -27,13 +29,12 @@ pub(super) fn share(board: &mut Board<'_>) {
 
 /// Gives each free partition to its least loaded subscriber, topics with few subscribers first.
 fn place(board: &mut Board<'_>, loads: &mut [usize]) {
-    let mut order: Vec<usize> = (0..board.topics.len()).collect();
-    order.sort_by_key(|&topic| board.topics[topic].subscribers.len());
+    let mut order: Vec<usize> = (0..board.topic_count()).collect();
+    order.sort_by_key(|&topic| board.subscribers(topic).len());
     for topic in order {
-        let topic = &board.topics[topic];
-        for partition in topic.span.clone() {
+        for partition in board.span(topic) {
             if board.owner[partition].is_none() {
-                let least = topic.subscribers.iter().copied().min_by_key(|&member| loads[member]);
+                let least = board.subscribers(topic).iter().copied().min_by_key(|&member| loads[member]);
                 let least = least.expect("a listed topic has a subscriber");
                 board.owner[partition] = Some(least);
                 loads[least] += 1;
@@ -43,8 +44,8 @@ fn place(board: &mut Board<'_>, loads: &mut [usize]) {
 }
 
 /// Evens the counts out by moving some of the partitions along chains of members.
-struct Levelling<'b, 'a> {
-    board: &'b mut Board<'a>,
+struct Levelling<'b, 'r> {
+    board: &'b mut Board<'r>,
     loads: &'b mut [usize],
     /// Per member: topic → the partitions that it holds and may give away; no empty lists.
     movable: Vec<BTreeMap<usize, Vec<usize>>>,
@@ -57,8 +58,8 @@ struct Step {
     topic: usize,
 }
 
-impl<'b, 'a> Levelling<'b, 'a> {
-    fn new(board: &'b mut Board<'a>, loads: &'b mut [usize], may_move: impl Fn(usize) -> bool) -> Self {
+impl<'b, 'r> Levelling<'b, 'r> {
+    fn new(board: &'b mut Board<'r>, loads: &'b mut [usize], may_move: impl Fn(usize) -> bool) -> Self {
         let mut movable: Vec<BTreeMap<usize, Vec<usize>>> = vec![BTreeMap::new(); board.member_count()];
         for (partition, owner) in board.owner.iter().enumerate() {
             if let Some(owner) = owner.filter(|_| may_move(partition)) {
@@ -75,7 +76,11 @@ impl<'b, 'a> Levelling<'b, 'a> {
         let mut open: Vec<usize> = (0..self.loads.len()).collect();
         while let Some(place) = (0..open.len()).max_by_key(|&place| (self.loads[open[place]], open[place])) {
             let giver = open[place];
-            let (taker, steps) = self.reach(giver);
+            let floor = self.loads.iter().copied().min().expect("there is a member");
+            if floor + 2 > self.loads[giver] {
+                break;
+            }
+            let (taker, steps) = self.reach(giver, floor);
             if self.loads[taker] + 2 > self.loads[giver] {
                 open.swap_remove(place);
             } else {
@@ -85,10 +90,10 @@ impl<'b, 'a> Levelling<'b, 'a> {
     }
 
     /// The least loaded member that a chain from `from` leads to, the nearest of several, and the last step to each
-    /// member on the way.
-    fn reach(&self, from: usize) -> (usize, Vec<Option<Step>>) {
+    /// member on the way. No member has less than `floor`, so the search ends at one that has it.
+    fn reach(&self, from: usize, floor: usize) -> (usize, Vec<Option<Step>>) {
         let mut steps = vec![None; self.loads.len()];
-        let mut topic_seen = vec![false; self.board.topics.len()];
+        let mut topic_seen = vec![false; self.board.topic_count()];
         let mut least = from;
         let mut reached = vec![from];
         let mut next = 0;
@@ -98,12 +103,15 @@ impl<'b, 'a> Levelling<'b, 'a> {
                 if std::mem::replace(&mut topic_seen[topic], true) {
                     continue;
                 }
-                for &taker in &self.board.topics[topic].subscribers {
+                for &taker in self.board.subscribers(topic) {
                     if taker != from && steps[taker].is_none() {
                         steps[taker] = Some(Step { giver, topic });
                         reached.push(taker);
                         if self.loads[taker] < self.loads[least] {
                             least = taker;
+                        }
+                        if self.loads[taker] == floor {
+                            return (taker, steps);
                         }
                     }
                 }

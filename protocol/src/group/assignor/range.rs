@@ -9,16 +9,16 @@ use super::{Roster, TopicPartitions};
 
 pub(super) fn assign(roster: &Roster<'_>) -> BTreeMap<String, TopicPartitions> {
     let mut assigned = roster.nothing();
-    for (topic, count) in roster.topics() {
-        let subscribers: Vec<&str> =
-            roster.in_group_order().filter(|id| roster.subscribes(id, topic)).collect();
+    let order = roster.in_group_order();
+    for (number, topic) in roster.topics.iter().enumerate() {
+        let mut left = topic.subscribers.len() as i32;
         let mut next = 0;
-        for (place, id) in subscribers.iter().enumerate() {
-            let left = subscribers.len() - place;
+        for &member in order.iter().filter(|&&member| topic.has_subscriber(member)) {
             // Rounding up what is left gives the first members the longer runs.
-            let run = (count as usize - next).div_ceil(left);
-            roster.give(&mut assigned, id, topic, (next..next + run).map(|partition| partition as i32));
+            let run = (topic.count - next + left - 1) / left;
+            roster.give(&mut assigned, member, number, next..next + run);
             next += run;
+            left -= 1;
         }
     }
     assigned

@@ -9,11 +9,13 @@ use super::{Roster, TopicPartitions};
 
 pub(super) fn assign(roster: &Roster<'_>) -> BTreeMap<String, TopicPartitions> {
     let mut assigned = roster.nothing();
-    let mut deal = roster.in_group_order().cycle();
-    for (topic, count) in roster.topics() {
-        for partition in 0..count {
-            let id = deal.find(|id| roster.subscribes(id, topic)).expect("a listed topic has a subscriber");
-            roster.give(&mut assigned, id, topic, std::iter::once(partition));
+    let order = roster.in_group_order();
+    let mut deal = order.iter().copied().cycle();
+    for (number, topic) in roster.topics.iter().enumerate() {
+        for partition in 0..topic.count {
+            let member =
+                deal.find(|&member| topic.has_subscriber(member)).expect("a listed topic has a subscriber");
+            roster.give(&mut assigned, member, number, std::iter::once(partition));
         }
     }
     assigned

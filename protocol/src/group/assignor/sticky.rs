@@ -14,9 +14,9 @@ use crate::group::Subscription;
 use crate::group::codec::{MetadataError, Reader, Writer};
 
 pub(super) fn assign(roster: &Roster<'_>) -> BTreeMap<String, TopicPartitions> {
-    let mut board = Board::new(roster, |id| claim(&roster.members[id].subscription));
+    let mut board = Board::new(roster, claim);
     share(&mut board);
-    board.assigned(roster)
+    board.assigned()
 }
 
 /// Gives every partition an owner.
