@@ -116,7 +116,7 @@ fn values_say_what_would_be_right() {
     refused("pool --dispatch key", &["lanes, hash, partition-hash"]);
     refused("pool --from beginning", &["earliest, latest or @MS"]);
     refused("pool --print %q", &["'%q'", "%t %p %o"]);
-    refused("pool --assignor range,uniform", &["range, roundrobin, sticky, cooperative-sticky"]);
+    refused("pool --assignor range,uniform", &["one of cooperative-sticky, sticky, range, roundrobin"]);
     refused("pool -n 0", &["from 1 to"]);
     refused("pool -b a:b", &["HOST:PORT"]);
     refused("pool -b ::1:9092", &["[::1]:PORT"]);
