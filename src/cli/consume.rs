@@ -50,9 +50,9 @@ pub(super) struct ConsumeFlags {
     #[arg(long, value_name = "D", default_value = "25s", value_parser = value::timeout)]
     drain_timeout: Duration,
 
-    /// Longest drain of a revoked partition; must be below max.poll.interval.ms
-    #[arg(long, value_name = "D", default_value = "10s", value_parser = value::timeout)]
-    revoke_timeout: Duration,
+    /// Longest drain of a revoked partition; must be below max.poll.interval.ms [default: 10s]
+    #[arg(long, value_name = "D", value_parser = value::timeout)]
+    revoke_timeout: Option<Duration>,
 
     /// List of range, roundrobin, sticky, cooperative-sticky, the preferred first [default: cooperative-sticky]
     #[arg(long, value_name = "NAME,...", value_parser = assignors)]
@@ -87,6 +87,15 @@ impl ConsumeFlags {
         let (group, handler) = group_and_handler(&mut layers, &topics, self.group, flags, lecture_group)?;
 
         refuse_consumer_protocol(&mut layers)?;
+        let max_poll_interval = milliseconds(&mut layers, "max.poll.interval.ms", 60_000)?;
+        let fetch_max_wait = layers.property("fetch.max.wait.ms", value::milliseconds)?;
+        let revoke = Limited {
+            name: "--revoke-timeout",
+            default: Duration::from_secs(10),
+            given: self.revoke_timeout,
+        };
+        let wait =
+            Limited { name: "fetch.max.wait.ms", default: Duration::from_millis(500), given: fetch_max_wait };
         let out_of_range = layers.property("auto.offset.reset", reset)?;
         if out_of_range == Some(Reset::Latest) && self.from.is_none() {
             layers.warnings.push(
@@ -103,7 +112,7 @@ impl ConsumeFlags {
             exit_at_end: self.exit_at_end,
             records_max: self.records,
             drain_timeout: self.drain_timeout,
-            revoke_timeout: self.revoke_timeout,
+            revoke_timeout: revoke.below(max_poll_interval, "max.poll.interval.ms", &mut layers),
             assignors: layers
                 .pick(self.assignor, &ASSIGNOR)?
                 .map_or_else(|| vec![Assignor::CooperativeSticky], |list| list.0),
@@ -113,14 +122,12 @@ impl ConsumeFlags {
             out_of_range: out_of_range.unwrap_or(Reset::Earliest),
             session_timeout: milliseconds(&mut layers, "session.timeout.ms", 45_000)?,
             heartbeat_interval: milliseconds(&mut layers, "heartbeat.interval.ms", 1000)?,
-            max_poll_interval: milliseconds(&mut layers, "max.poll.interval.ms", 60_000)?,
+            max_poll_interval,
             fetch_max_bytes: layers.property("fetch.max.bytes", fetch_bytes)?,
             max_partition_fetch_bytes: layers
                 .property("max.partition.fetch.bytes", fetch_bytes)?
                 .unwrap_or(1 << 20),
-            fetch_max_wait: layers
-                .property("fetch.max.wait.ms", value::milliseconds)?
-                .unwrap_or(Duration::from_millis(500)),
+            fetch_max_wait: wait.below(common.request_timeout, "--request-timeout", &mut layers),
             common: common.resolve(layers)?,
         };
         consume.check()?;
@@ -194,6 +201,33 @@ fn refuse_consumer_protocol(layers: &mut Layers<'_>) -> Result<(), Usage> {
         protocol.unwrap_or_default()
     );
     Ok(())
+}
+
+/// A duration that must stay below another one.
+struct Limited {
+    name: &'static str,
+    default: Duration,
+    given: Option<Duration>,
+}
+
+impl Limited {
+    /// What was given (checked later), else the default; a default that does not fit gives way, and that is said.
+    fn below(self, limit: Duration, limit_name: &str, layers: &mut Layers<'_>) -> Duration {
+        match self.given {
+            Some(given) => given,
+            None if self.default < limit => self.default,
+            None => {
+                let half = limit / 2;
+                let (half_ms, limit_ms) = (half.as_millis(), limit.as_millis());
+                layers.warnings.push(format!(
+                    "{} is {half_ms} ms rather than {} ms, to stay below {limit_name} of {limit_ms} ms",
+                    self.name,
+                    self.default.as_millis()
+                ));
+                half
+            }
+        }
+    }
 }
 
 fn milliseconds(layers: &mut Layers<'_>, name: &'static str, default_ms: u64) -> Result<Duration, Usage> {

@@ -32,7 +32,7 @@ pub(super) struct LagFlags {
     interval: Duration,
 
     /// One tick, then the end
-    #[arg(long, conflicts_with = "interval")]
+    #[arg(long)]
     once: bool,
 
     /// Which end is meant: read_uncommitted or read_committed [default: read_uncommitted]
