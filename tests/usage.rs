@@ -116,7 +116,7 @@ fn values_say_what_would_be_right() {
     refused("pool --dispatch key", &["lanes, hash, partition-hash"]);
     refused("pool --from beginning", &["earliest, latest or @MS"]);
     refused("pool --print %q", &["'%q'", "%t %p %o"]);
-    refused("pool --assignor range,uniform", &["range, roundrobin, sticky, cooperative-sticky"]);
+    refused("pool --assignor range,uniform", &["one of cooperative-sticky, sticky, range, roundrobin"]);
     refused("pool -n 0", &["from 1 to"]);
     refused("pool -b a:b", &["HOST:PORT"]);
     refused("pool -b ::1:9092", &["[::1]:PORT"]);
@@ -135,15 +135,19 @@ fn values_say_what_would_be_right() {
 fn contradictions() {
     refused("pool --dispatch hash --order none", &["--dispatch", "--order"]);
     refused("pool --dispatch partition-hash --order partition", &["--dispatch", "--order"]);
-    refused("pool --order partition --null-key lane", &["--null-key", "--order key"]);
+    refused("pool --order none --null-key lane", &["--order none", "--null-key lane"]);
     refused("lag --all -g x", &["--all", "--group"]);
-    refused("lag --once -i 1s", &["--once", "--interval"]);
     refused("pool --revoke-timeout 60s", &["--revoke-timeout 60000ms", "max.poll.interval.ms=60000"]);
     refused(
         "pool -X heartbeat.interval.ms=45000",
         &["heartbeat.interval.ms=45000", "session.timeout.ms=45000"],
     );
-    refused("pool --request-timeout 500ms", &["fetch.max.wait.ms=500", "--request-timeout 500ms"]);
+    refused(
+        "pool --request-timeout 1s -X fetch.max.wait.ms=1000",
+        &["fetch.max.wait.ms=1000", "--request-timeout 1000ms"],
+    );
+    let stderr = taken(&[], "pool -X max.poll.interval.ms=3000");
+    assert!(stderr.contains("--revoke-timeout is 1500 ms rather than 10000 ms"), "{stderr}");
     refused("pool -g a -X group.id=b", &["--group", "-X group.id", "give one of them"]);
     refused("sequential -t a -t b -g g --work-delay 0", &["one topic", "pool"]);
     refused("seed --linger 31s", &["--linger", "--delivery-timeout"]);

@@ -32,7 +32,7 @@ pub(super) struct CommonFlags {
 
     /// How long a broker that owes an answer may stay silent
     #[arg(long, value_name = "D", default_value = "10s", value_parser = value::timeout_not_zero)]
-    request_timeout: Duration,
+    pub(super) request_timeout: Duration,
 
     /// Say more
     #[arg(short, long, action = ArgAction::Count, conflicts_with = "quiet")]

@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
+use keylane_protocol::client::consumer::{Reset, StartFrom};
+use keylane_protocol::group::Assignor;
+use keylane_protocol::offsets::Isolation;
 
 use super::common::{Common, CommonFlags};
 use super::lecture;
@@ -32,8 +35,8 @@ pub(super) struct ConsumeFlags {
     print: Option<Format>,
 
     /// Where a partition without a commit starts; @MS = a time in ms since 1970 [default: earliest]
-    #[arg(long, value_name = "earliest|latest|@MS", value_parser = From::parse)]
-    from: Option<From>,
+    #[arg(long, value_name = "earliest|latest|@MS", value_parser = start_from)]
+    from: Option<StartFrom>,
 
     /// Stop when every partition has reached the end that it had when it was first assigned
     #[arg(short, long)]
@@ -47,9 +50,9 @@ pub(super) struct ConsumeFlags {
     #[arg(long, value_name = "D", default_value = "25s", value_parser = value::timeout)]
     drain_timeout: Duration,
 
-    /// Longest drain of a revoked partition; must be below max.poll.interval.ms
-    #[arg(long, value_name = "D", default_value = "10s", value_parser = value::timeout)]
-    revoke_timeout: Duration,
+    /// Longest drain of a revoked partition; must be below max.poll.interval.ms [default: 10s]
+    #[arg(long, value_name = "D", value_parser = value::timeout)]
+    revoke_timeout: Option<Duration>,
 
     /// List of range, roundrobin, sticky, cooperative-sticky, the preferred first [default: cooperative-sticky]
     #[arg(long, value_name = "NAME,...", value_parser = assignors)]
@@ -64,7 +67,7 @@ pub(super) struct ConsumeFlags {
     stats: Duration,
 
     /// read_committed or read_uncommitted [default: read_committed]
-    #[arg(long, value_name = "LEVEL", value_parser = Isolation::parse)]
+    #[arg(long, value_name = "LEVEL", value_parser = isolation)]
     isolation: Option<Isolation>,
 }
 
@@ -84,8 +87,17 @@ impl ConsumeFlags {
         let (group, handler) = group_and_handler(&mut layers, &topics, self.group, flags, lecture_group)?;
 
         refuse_consumer_protocol(&mut layers)?;
-        let out_of_range = layers.property("auto.offset.reset", OutOfRange::parse)?;
-        if out_of_range == Some(OutOfRange::Latest) && self.from.is_none() {
+        let max_poll_interval = milliseconds(&mut layers, "max.poll.interval.ms", 60_000)?;
+        let fetch_max_wait = layers.property("fetch.max.wait.ms", value::milliseconds)?;
+        let revoke = Limited {
+            name: "--revoke-timeout",
+            default: Duration::from_secs(10),
+            given: self.revoke_timeout,
+        };
+        let wait =
+            Limited { name: "fetch.max.wait.ms", default: Duration::from_millis(500), given: fetch_max_wait };
+        let out_of_range = layers.property("auto.offset.reset", reset)?;
+        if out_of_range == Some(Reset::Latest) && self.from.is_none() {
             layers.warnings.push(
                 "auto.offset.reset=latest is for offsets out of range; a partition without a commit starts at the \
                  earliest record unless --from latest says otherwise"
@@ -96,28 +108,26 @@ impl ConsumeFlags {
             topics,
             group,
             handler,
-            from: self.from.unwrap_or(From::Earliest),
+            from: self.from.unwrap_or(StartFrom::Earliest),
             exit_at_end: self.exit_at_end,
             records_max: self.records,
             drain_timeout: self.drain_timeout,
-            revoke_timeout: self.revoke_timeout,
+            revoke_timeout: revoke.below(max_poll_interval, "max.poll.interval.ms", &mut layers),
             assignors: layers
                 .pick(self.assignor, &ASSIGNOR)?
-                .map_or_else(|| vec![AssignorName::CooperativeSticky], |list| list.0),
+                .map_or_else(|| vec![Assignor::CooperativeSticky], |list| list.0),
             instance_id: layers.pick(self.instance_id, &INSTANCE_ID)?,
             stats: Some(self.stats).filter(|stats| !stats.is_zero()),
-            isolation: layers.pick(self.isolation, &Isolation::SETTING)?.unwrap_or(Isolation::ReadCommitted),
-            out_of_range: out_of_range.unwrap_or(OutOfRange::Earliest),
+            isolation: layers.pick(self.isolation, &ISOLATION)?.unwrap_or(Isolation::ReadCommitted),
+            out_of_range: out_of_range.unwrap_or(Reset::Earliest),
             session_timeout: milliseconds(&mut layers, "session.timeout.ms", 45_000)?,
             heartbeat_interval: milliseconds(&mut layers, "heartbeat.interval.ms", 1000)?,
-            max_poll_interval: milliseconds(&mut layers, "max.poll.interval.ms", 60_000)?,
+            max_poll_interval,
             fetch_max_bytes: layers.property("fetch.max.bytes", fetch_bytes)?,
             max_partition_fetch_bytes: layers
                 .property("max.partition.fetch.bytes", fetch_bytes)?
                 .unwrap_or(1 << 20),
-            fetch_max_wait: layers
-                .property("fetch.max.wait.ms", value::milliseconds)?
-                .unwrap_or(Duration::from_millis(500)),
+            fetch_max_wait: wait.below(common.request_timeout, "--request-timeout", &mut layers),
             common: common.resolve(layers)?,
         };
         consume.check()?;
@@ -193,6 +203,33 @@ fn refuse_consumer_protocol(layers: &mut Layers<'_>) -> Result<(), Usage> {
     Ok(())
 }
 
+/// A duration that must stay below another one.
+struct Limited {
+    name: &'static str,
+    default: Duration,
+    given: Option<Duration>,
+}
+
+impl Limited {
+    /// What was given (checked later), else the default; a default that does not fit gives way, and that is said.
+    fn below(self, limit: Duration, limit_name: &str, layers: &mut Layers<'_>) -> Duration {
+        match self.given {
+            Some(given) => given,
+            None if self.default < limit => self.default,
+            None => {
+                let half = limit / 2;
+                let (half_ms, limit_ms) = (half.as_millis(), limit.as_millis());
+                layers.warnings.push(format!(
+                    "{} is {half_ms} ms rather than {} ms, to stay below {limit_name} of {limit_ms} ms",
+                    self.name,
+                    self.default.as_millis()
+                ));
+                half
+            }
+        }
+    }
+}
+
 fn milliseconds(layers: &mut Layers<'_>, name: &'static str, default_ms: u64) -> Result<Duration, Usage> {
     let value = layers.property(name, value::milliseconds_not_zero)?;
     Ok(value.unwrap_or(Duration::from_millis(default_ms)))
@@ -228,7 +265,7 @@ pub struct Consume {
     /// What is done with a record.
     pub handler: HandlerConfig,
     /// Where a partition without a commit starts.
-    pub from: From,
+    pub from: StartFrom,
     /// Stop when every partition has reached the end it had when it was first assigned.
     pub exit_at_end: bool,
     /// Stop when the first that many delivered records are finished; at least 1.
@@ -238,7 +275,7 @@ pub struct Consume {
     /// Limit of the drain of a revoked partition; below `max_poll_interval`.
     pub revoke_timeout: Duration,
     /// Assignors in order of preference, without repetition; never empty.
-    pub assignors: Vec<AssignorName>,
+    pub assignors: Vec<Assignor>,
     /// Static membership.
     pub instance_id: Option<String>,
     /// Time between progress lines; `None` = none.
@@ -246,7 +283,7 @@ pub struct Consume {
     /// Which records are delivered, and which end `exit_at_end` means.
     pub isolation: Isolation,
     /// `auto.offset.reset`: what to do when a position is out of range.
-    pub out_of_range: OutOfRange,
+    pub out_of_range: Reset,
     /// `session.timeout.ms`.
     pub session_timeout: Duration,
     /// `heartbeat.interval.ms`; below `session_timeout`.
@@ -287,123 +324,45 @@ impl Consume {
     }
 }
 
-/// Where a partition without a commit starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
-    /// At the log's start.
-    Earliest,
-    /// At the log's end.
-    Latest,
-    /// At the first record whose timestamp is at least this many ms since 1970.
-    Timestamp(i64),
-}
-
-impl From {
-    fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "earliest" => Ok(From::Earliest),
-            "latest" => Ok(From::Latest),
-            _ => value::timestamp(text)
-                .map(From::Timestamp)
-                .ok_or_else(|| format!("'{text}' is no place to start: write earliest, latest or @MS")),
-        }
+/// `earliest`, `latest` or `@MS`.
+fn start_from(text: &str) -> Result<StartFrom, String> {
+    match text {
+        "earliest" => Ok(StartFrom::Earliest),
+        "latest" => Ok(StartFrom::Latest),
+        _ => value::timestamp(text)
+            .map(StartFrom::Timestamp)
+            .ok_or_else(|| format!("'{text}' is no place to start: write earliest, latest or @MS")),
     }
 }
 
-/// What to do when a position is below the log's start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutOfRange {
-    /// Go to the log's start.
-    Earliest,
-    /// Go to the log's end.
-    Latest,
-    /// Stop.
-    Fail,
-}
-
-impl OutOfRange {
-    /// Java's words and librdkafka's.
-    fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "earliest" | "smallest" | "beginning" => Ok(OutOfRange::Earliest),
-            "latest" | "largest" | "end" => Ok(OutOfRange::Latest),
-            "none" | "error" => Ok(OutOfRange::Fail),
-            _ => Err(format!("'{text}' is not one of earliest, latest, none")),
-        }
+/// Java's words and librdkafka's.
+fn reset(text: &str) -> Result<Reset, String> {
+    match text {
+        "earliest" | "smallest" | "beginning" => Ok(Reset::Earliest),
+        "latest" | "largest" | "end" => Ok(Reset::Latest),
+        "none" | "error" => Ok(Reset::Fail),
+        _ => Err(format!("'{text}' is not one of earliest, latest, none")),
     }
 }
 
-/// `isolation.level`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Isolation {
-    /// Records of open and aborted transactions too.
-    ReadUncommitted,
-    /// Up to the last stable offset, without aborted records.
-    ReadCommitted,
-}
+/// `--isolation`, whose default depends on the subcommand.
+pub(super) const ISOLATION: Setting<Isolation> =
+    Setting { flag: "--isolation", variable: None, property: Some(("isolation.level", isolation)) };
 
-impl Isolation {
-    /// `--isolation`, whose default depends on the subcommand.
-    pub(super) const SETTING: Setting<Isolation> = Setting {
-        flag: "--isolation",
-        variable: None,
-        property: Some(("isolation.level", Isolation::parse)),
-    };
-
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let words =
-            [("read_committed", Isolation::ReadCommitted), ("read_uncommitted", Isolation::ReadUncommitted)];
-        value::word(text, &words)
-    }
-
-    /// The number on the wire.
-    pub fn code(self) -> i8 {
-        match self {
-            Isolation::ReadUncommitted => 0,
-            Isolation::ReadCommitted => 1,
-        }
-    }
-}
-
-/// An assignor by the name that travels in JoinGroup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AssignorName {
-    /// Java's RangeAssignor.
-    Range,
-    /// Java's RoundRobinAssignor.
-    RoundRobin,
-    /// Java's StickyAssignor.
-    Sticky,
-    /// Java's CooperativeStickyAssignor.
-    CooperativeSticky,
-}
-
-impl AssignorName {
-    /// All of them, as named on the wire.
-    pub const ALL: [(&'static str, AssignorName); 4] = [
-        ("range", AssignorName::Range),
-        ("roundrobin", AssignorName::RoundRobin),
-        ("sticky", AssignorName::Sticky),
-        ("cooperative-sticky", AssignorName::CooperativeSticky),
-    ];
-
-    /// The name on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            AssignorName::Range => "range",
-            AssignorName::RoundRobin => "roundrobin",
-            AssignorName::Sticky => "sticky",
-            AssignorName::CooperativeSticky => "cooperative-sticky",
-        }
-    }
+/// `read_committed` or `read_uncommitted`.
+pub(super) fn isolation(text: &str) -> Result<Isolation, String> {
+    let words =
+        [("read_committed", Isolation::ReadCommitted), ("read_uncommitted", Isolation::ReadUncommitted)];
+    value::word(text, &words)
 }
 
 /// A list of assignors as one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Assignors(Vec<AssignorName>);
+struct Assignors(Vec<Assignor>);
 
 /// The names on the wire, or those of Java's classes.
 fn assignors(text: &str) -> Result<Assignors, String> {
+    let words = Assignor::ALL.map(|assignor| (assignor.name(), assignor));
     let mut list = Vec::new();
     for part in text.split(',').map(str::trim) {
         let short = match part.strip_prefix("org.apache.kafka.clients.consumer.") {
@@ -413,7 +372,7 @@ fn assignors(text: &str) -> Result<Assignors, String> {
             Some("CooperativeStickyAssignor") => "cooperative-sticky",
             _ => part,
         };
-        let name = value::word(short, &AssignorName::ALL)?;
+        let name = value::word(short, &words)?;
         if list.contains(&name) {
             return Err(format!("'{part}' is listed twice"));
         }
@@ -436,9 +395,9 @@ mod tests {
         for text in ["", "..", "1ms..", "..1ms", "2s..1s", "1..2ms", "1ms...2ms", "1ms..2ms..3ms"] {
             assert!(delay(text).is_err(), "{text}");
         }
-        assert_eq!(From::parse("@0"), Ok(From::Timestamp(0)));
+        assert_eq!(start_from("@0"), Ok(StartFrom::Timestamp(0)));
         for text in ["", "@", "@x", "beginning", "7", "@-1"] {
-            assert!(From::parse(text).is_err(), "{text}");
+            assert!(start_from(text).is_err(), "{text}");
         }
     }
 
@@ -446,12 +405,11 @@ mod tests {
     fn assignors_by_both_names() {
         let java = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor, \
                     org.apache.kafka.clients.consumer.RangeAssignor";
-        let list = Assignors(vec![AssignorName::CooperativeSticky, AssignorName::Range]);
+        let list = Assignors(vec![Assignor::CooperativeSticky, Assignor::Range]);
         assert_eq!(assignors(java), Ok(list.clone()));
         assert_eq!(assignors("cooperative-sticky,range"), Ok(list));
         for text in ["", "range,", "range,range", "uniform", "Range"] {
             assert!(assignors(text).is_err(), "{text}");
         }
-        assert!(AssignorName::ALL.iter().all(|(name, assignor)| assignor.name() == *name));
     }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
+use keylane_protocol::offsets::Isolation;
 
 use super::common::{Common, CommonFlags};
-use super::consume::Isolation;
+use super::consume::{ISOLATION, isolation};
 use super::lecture;
 use super::settings::{Environment, Setting};
 use super::usage::Usage;
@@ -31,11 +32,11 @@ pub(super) struct LagFlags {
     interval: Duration,
 
     /// One tick, then the end
-    #[arg(long, conflicts_with = "interval")]
+    #[arg(long)]
     once: bool,
 
     /// Which end is meant: read_uncommitted or read_committed [default: read_uncommitted]
-    #[arg(long, value_name = "LEVEL", value_parser = Isolation::parse)]
+    #[arg(long, value_name = "LEVEL", value_parser = isolation)]
     isolation: Option<Isolation>,
 
     #[command(flatten)]
@@ -62,9 +63,7 @@ impl LagFlags {
             topics: value::without_repetition(self.topic),
             interval: self.interval,
             once: self.once,
-            isolation: layers
-                .pick(self.isolation, &Isolation::SETTING)?
-                .unwrap_or(Isolation::ReadUncommitted),
+            isolation: layers.pick(self.isolation, &ISOLATION)?.unwrap_or(Isolation::ReadUncommitted),
             common: self.common.resolve(layers)?,
         })
     }

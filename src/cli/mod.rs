@@ -24,7 +24,7 @@ mod value;
 
 pub use address::Address;
 pub use common::{Common, OutputFormat, Verbosity};
-pub use consume::{AssignorName, Consume, From, Isolation, OutOfRange};
+pub use consume::Consume;
 pub use group::{GroupCommand, GroupDescribe, GroupReset, ResetTarget, TopicPartitions};
 pub use lag::{Groups, Lag};
 pub use memory::MemoryLimit;
@@ -35,6 +35,11 @@ pub use sequential::Sequential;
 pub use settings::{Environment, FromEnvironment};
 pub use topic::{TopicCommand, TopicCreate};
 pub use usage::Usage;
+
+// The wire's own types where the command line has nothing to add.
+pub use keylane_protocol::client::consumer::{Reset, StartFrom};
+pub use keylane_protocol::group::Assignor;
+pub use keylane_protocol::offsets::Isolation;
 
 /// What to run, resolved: nothing in it depends on flags, environment or files any more.
 #[derive(Clone, Debug, PartialEq)]

@@ -185,7 +185,7 @@ fn answer_or_usage(error: &clap::Error, options: &[OsString]) -> Result<Parsed, 
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Acks, AssignorName, Compression, Isolation, OutOfRange, Pool};
+    use super::super::{Acks, Assignor, Compression, Isolation, Pool, Reset};
     use super::*;
     use crate::handler::Delay;
     use crate::handler::format::{Format, Piece};
@@ -371,10 +371,10 @@ mod tests {
         assert_eq!((consume.group.as_str(), consume.instance_id.as_deref()), ("g", Some("i")));
         assert_eq!((consume.session_timeout, consume.heartbeat_interval), (ms(9000), ms(3000)));
         assert_eq!((consume.max_poll_interval, consume.fetch_max_wait), (ms(300_000), ms(30)));
-        assert_eq!(consume.assignors, [AssignorName::Range, AssignorName::Sticky]);
+        assert_eq!(consume.assignors, [Assignor::Range, Assignor::Sticky]);
         assert_eq!((consume.fetch_max_bytes, consume.max_partition_fetch_bytes), (Some(1000), 2000));
         assert_eq!(consume.isolation, Isolation::ReadUncommitted);
-        assert_eq!(consume.out_of_range, OutOfRange::Fail);
+        assert_eq!(consume.out_of_range, Reset::Fail);
         let names: Vec<&str> = consume.common.from_environment.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["KAFKA_ISOLATION_LEVEL", "KAFKA_BROKERS"]);
 

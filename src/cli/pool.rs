@@ -46,9 +46,9 @@ pub(super) struct PoolFlags {
     #[arg(long, value_name = "WHAT", default_value = "key", value_parser = Order::parse)]
     order: Order,
 
-    /// Records without a key: spread (no order) or lane (in order per partition) [default: spread]
-    #[arg(long, value_name = "spread|lane", value_parser = NullKey::parse)]
-    null_key: Option<NullKey>,
+    /// Records without a key: spread (no order) or lane (in order per partition)
+    #[arg(long, value_name = "spread|lane", default_value = "spread", value_parser = NullKey::parse)]
+    null_key: NullKey,
 
     #[command(flatten)]
     common: CommonFlags,
@@ -62,8 +62,8 @@ impl PoolFlags {
             "--dispatch hash and partition-hash keep the order of keys: leave out --order, or write --dispatch lanes"
         );
         require!(
-            self.null_key.is_none() || self.order == Order::Key,
-            "--null-key says something with --order key alone: leave one of them out"
+            self.null_key == NullKey::Spread || self.order != Order::None,
+            "--order none and --null-key lane contradict each other: leave one of them out"
         );
         let workers = Setting { flag: "--workers", variable: Some(("WORKERS", workers)), property: None };
         let commit_interval = Setting {
@@ -84,7 +84,7 @@ impl PoolFlags {
             max_ahead: self.max_ahead,
             dispatch: self.dispatch,
             order: self.order,
-            null_key: self.null_key.unwrap_or(NullKey::Spread),
+            null_key: self.null_key,
             consume: self.consume.resolve(self.common, layers, lecture::GROUP_POOL)?,
         })
     }

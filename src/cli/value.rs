@@ -231,6 +231,21 @@ mod tests {
         assert!(timeout_not_zero("999us").is_err());
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "([0-9.]{0,25}(ms|s|KiB|GiB|@|..)?|.{0,20})") {
+            let _ = (duration(&text), timeout(&text), size(&text), whole(&text, 0, u64::MAX), topic(&text));
+            let _ = (timestamp(&text), super::super::address::list(&text));
+        }
+
+        #[test]
+        fn what_is_written_in_whole_units_is_read(number in 0u64..=86_400, unit in 0usize..4) {
+            let (name, ns) = UNITS[unit];
+            let expected = Duration::from_nanos(number * u64::try_from(ns).unwrap());
+            proptest::prop_assert_eq!(duration(&format!("{number}{name}")), Ok(expected));
+        }
+    }
+
     #[test]
     fn sizes() {
         for (text, bytes) in
