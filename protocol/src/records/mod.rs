@@ -39,3 +39,6 @@ pub use compression::{Codec, UnknownCodecName};
 pub use error::{BatchError, BatchErrorKind};
 pub use record::{ControlMarker, Headers, Record, index_records};
 pub use writer::{BatchBuilder, ProducerStamp, record_bytes_max, restamp};
+
+#[cfg(test)]
+mod tests;

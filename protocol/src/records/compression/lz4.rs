@@ -111,8 +111,7 @@ impl Frame {
 
     fn decompress(&self, packed: &mut &[u8], out: &mut Output) -> Result<(), BatchErrorKind> {
         let start = out.len;
-        let left = out.size_max - start;
-        if self.content_bytes.is_some_and(|bytes| bytes > left as u64) {
+        if self.content_bytes.is_some_and(|bytes| bytes > (out.size_max - start) as u64) {
             return Err(too_large(out.size_max));
         }
         out.reserve(self.likely_bytes(packed));
@@ -130,9 +129,7 @@ impl Frame {
                 return Err(BatchErrorKind::Damaged("LZ4 block checksum"));
             }
             if size & STORED != 0 {
-                let room = out.reserve(length).get_mut(..length);
-                room.ok_or(too_large(left + start))?.copy_from_slice(block);
-                out.advance(length);
+                out.append(block)?;
             } else {
                 self.decompress_block(block, start, out)?;
             }

@@ -105,23 +105,23 @@ pub(super) fn decompress(
     size_max: usize,
 ) -> Result<(Vec<u8>, usize), BatchErrorKind> {
     let mut out = Output { buffer, len: 0, size_max };
-    match codec {
-        Codec::None => {
-            let room = out.reserve(packed.len());
-            room.get_mut(..packed.len()).ok_or(too_large(size_max))?.copy_from_slice(packed);
-            out.advance(packed.len());
-        }
-        Codec::Lz4 => lz4::decompress(packed, &mut out)?,
-        #[cfg(feature = "gzip")]
-        Codec::Gzip => gzip::decompress(packed, &mut out)?,
-        #[cfg(feature = "snappy")]
-        Codec::Snappy => snappy::decompress(packed, &mut out)?,
-        #[cfg(feature = "zstd")]
-        Codec::Zstd => zstd::decompress(packed, &mut out)?,
-        #[allow(unreachable_patterns, reason = "reached when a feature is off")]
-        _ => return Err(BatchErrorKind::UnsupportedCodec(codec)),
-    }
+    unpack(codec, packed, &mut out)?;
     Ok((out.buffer, out.len))
+}
+
+fn unpack(codec: Codec, packed: &[u8], out: &mut Output) -> Result<(), BatchErrorKind> {
+    match codec {
+        Codec::None => out.append(packed),
+        Codec::Lz4 => lz4::decompress(packed, out),
+        #[cfg(feature = "gzip")]
+        Codec::Gzip => gzip::decompress(packed, out),
+        #[cfg(feature = "snappy")]
+        Codec::Snappy => snappy::decompress(packed, out),
+        #[cfg(feature = "zstd")]
+        Codec::Zstd => zstd::decompress(packed, out),
+        #[allow(unreachable_patterns, reason = "reached when a feature is off")]
+        _ => Err(BatchErrorKind::UnsupportedCodec(codec)),
+    }
 }
 
 fn too_large(bytes_max: usize) -> BatchErrorKind {
@@ -192,6 +192,15 @@ impl Output {
         let end = self.buffer.len().min(self.size_max);
         let (done, room) = self.buffer[..end].split_at_mut(self.len);
         (done, room)
+    }
+
+    /// Copies `bytes` behind what is done.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), BatchErrorKind> {
+        let size_max = self.size_max;
+        let room = self.reserve(bytes.len()).get_mut(..bytes.len()).ok_or(too_large(size_max))?;
+        room.copy_from_slice(bytes);
+        self.advance(bytes.len());
+        Ok(())
     }
 
     /// Counts `bytes` of the room as done.
