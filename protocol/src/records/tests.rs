@@ -93,7 +93,7 @@ fn ten_records(codec: Codec) -> Bytes {
     build(&entries, codec, &ProducerStamp::NONE)
 }
 
-/// The example in the codec crate's documentation, from a broker: offset 0, "hello" = "world".
+/// The example in the codec crate's documentation: offset 1, "hello" = "world", three offsets compacted away.
 const HELLO: [u8; 79] = [
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x43, 0x00, 0x00, 0x00, 0x00, 0x02,
     0x73, 0x6d, 0x29, 0x7b, 0x00, 0x00, 0x00, 0x00, 0x00, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
@@ -107,7 +107,12 @@ fn known_batch() {
     let mut bytes = Bytes::from_static(&HELLO);
     let batch = next_batch(&mut bytes).unwrap().unwrap();
     assert!(bytes.is_empty());
-    println!("{:?} {:?}", batch.header, batch.check_crc());
+    assert_eq!(batch.check_crc(), Ok(()));
+    let header = batch.header;
+    assert_eq!((header.batch_length, header.crc, header.record_count), (67, 0x736d_297b, 1));
+    assert_eq!(header.next_offset(), 4);
+    let read = read(Bytes::from_static(&HELLO)).unwrap();
+    assert_eq!(read, [Entry { timestamp_ms: 1000, ..entry(1, "hello", "world") }]);
 }
 
 #[test]
