@@ -37,7 +37,7 @@ mod writer;
 pub use batch::{Batch, BatchHeader, HEADER_BYTES, Payload, TimestampType, next_batch};
 pub use compression::{Codec, UnknownCodecName};
 pub use error::{BatchError, BatchErrorKind};
-pub use record::{ControlMarker, Headers, Record, index_records};
+pub use record::{ControlMarker, Header, Headers, Record, index_records};
 pub use writer::{BatchBuilder, ProducerStamp, record_bytes_max, restamp};
 
 #[cfg(test)]

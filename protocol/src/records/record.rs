@@ -103,7 +103,10 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The headers of one record: name and value, which may be null. Made by [`Record::headers`].
+/// A record header: its name, which is text by custom only, and its value, which may be null.
+pub type Header<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// The headers of one record. Made by [`Record::headers`].
 #[derive(Debug, Clone)]
 pub struct Headers<'a> {
     left: u32,
@@ -111,7 +114,7 @@ pub struct Headers<'a> {
 }
 
 impl<'a> Iterator for Headers<'a> {
-    type Item = (&'a [u8], Option<&'a [u8]>);
+    type Item = Header<'a>;
 
     /// Ends early at a damaged header, which [`index_records`] has already refused.
     fn next(&mut self) -> Option<Self::Item> {
@@ -205,7 +208,7 @@ fn read_slice(bytes: &[u8], at: usize, length: i32) -> Option<(&[u8], usize)> {
 }
 
 #[inline]
-fn read_header(bytes: &[u8], at: usize) -> Option<((&[u8], Option<&[u8]>), usize)> {
+fn read_header(bytes: &[u8], at: usize) -> Option<(Header<'_>, usize)> {
     let (name_length, at) = read_i32(bytes, at)?;
     let (name, at) = read_slice(bytes, at, name_length)?;
     let (value, at) = read_nullable(bytes, at)?;

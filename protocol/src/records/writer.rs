@@ -7,7 +7,7 @@
 use super::batch::{CRC_START, HEADER_BYTES, TRANSACTIONAL};
 use super::compression::Compressor;
 use super::varint::{size_i32, size_i64, write_i32, write_i64};
-use super::{BatchError, BatchErrorKind, BatchHeader, Codec};
+use super::{BatchError, BatchErrorKind, BatchHeader, Codec, Header};
 use bytes::Bytes;
 
 /// A record's attributes, two lengths and a count at their longest, the deltas, and its own length.
@@ -37,11 +37,7 @@ impl ProducerStamp {
 }
 
 /// The most bytes that a record can take in a batch before compression; for deciding whether it still fits.
-pub fn record_bytes_max(
-    key: Option<&[u8]>,
-    value: Option<&[u8]>,
-    headers: &[(&[u8], Option<&[u8]>)],
-) -> usize {
+pub fn record_bytes_max(key: Option<&[u8]>, value: Option<&[u8]>, headers: &[Header<'_>]) -> usize {
     let data = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
     let headers = headers.iter().map(|(name, value)| name.len() + data(*value) + HEADER_OVERHEAD_BYTES_MAX);
     RECORD_OVERHEAD_BYTES_MAX + data(key) + data(value) + headers.sum::<usize>()
@@ -72,7 +68,7 @@ impl BatchBuilder {
         &mut self,
         key: Option<&[u8]>,
         value: Option<&[u8]>,
-        headers: &[(&[u8], Option<&[u8]>)],
+        headers: &[Header<'_>],
         timestamp_ms: i64,
     ) -> Result<(), BatchError> {
         let bytes_left = BATCH_BYTES_MAX - self.bytes();

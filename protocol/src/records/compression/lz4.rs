@@ -210,15 +210,10 @@ fn old_header_checksum(descriptor: &[u8]) -> u8 {
 }
 
 /// Writes frames; keeps its table and a block's buffer.
+#[derive(Default)]
 pub(super) struct Encoder {
     table: CompressTable,
     block: Vec<u8>,
-}
-
-impl Default for Encoder {
-    fn default() -> Self {
-        Encoder { table: CompressTable::default(), block: Vec::new() }
-    }
 }
 
 impl Encoder {

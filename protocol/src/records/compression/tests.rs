@@ -241,7 +241,7 @@ fn damage(packed: &mut Vec<u8>, changes: &[(usize, u8)], cut: usize) {
         let at = at % packed.len();
         packed[at] = *byte;
     }
-    if cut % 4 == 0 {
+    if cut.is_multiple_of(4) {
         packed.truncate(cut / 4 % packed.len());
     }
 }
