@@ -247,7 +247,7 @@ fn damage(packed: &mut Vec<u8>, changes: &[(usize, u8)], cut: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn round_trip(payload in prop::collection::vec(0..8_u8, 1..4000)) {
