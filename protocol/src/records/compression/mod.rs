@@ -162,8 +162,8 @@ impl Compressor {
 
 /// Where a codec unpacks to: `buffer[..len]` is done, what follows is room, and neither passes `size_max`.
 ///
-/// The room holds whatever the last batch left there. Clearing it for each batch would cost as much as a third of
-/// the decoding, and cutting a `Vec` means clearing it when it grows again; so its length only rises.
+/// The room holds whatever the last batch left there. Clearing it for each batch would write every byte twice, and
+/// cutting a `Vec` means clearing it when it grows again; so its length only rises.
 struct Output {
     buffer: Vec<u8>,
     len: usize,
