@@ -103,6 +103,23 @@ exec_tool() {
   exec "$java" "${flags[@]}" "$(log_level)" -cp "$libs" "$@"
 }
 
+# Compiles a single-file program unless that was done since it changed; sets $program to its class and puts it in $libs.
+compile() {
+  local source=$1 javac into
+  program=$(basename "$source" .java)
+  into=$state/classes/$program-$(printf '%s' "$(readlink -f "$source") $libs" | cksum | cut -d ' ' -f 1)
+  if [ ! "$into/$program.class" -nt "$source" ]; then
+    javac=$(dirname "$java")/javac
+    [ -x "$javac" ] || { bring "a Java compiler" default-jdk-headless; javac=javac; }
+    mkdir -p "$into"
+    # Whole or not at all: tests start several members at once.
+    "$javac" -nowarn -d "$into/new.$$" -cp "$libs" "$source" >&2 || die "$source does not compile"
+    mv "$into/new.$$"/*.class "$into/"
+    rmdir "$into/new.$$"
+  fi
+  libs="$into:$libs"
+}
+
 # A class archive (AppCDS) halves the start. The first broker of a version records one and leaves it when it is stopped.
 archive_path() {
   printf '%s' "$state/jars/$version/broker-$(printf '%s' "$java $libs" | cksum | cut -d ' ' -f 1).jsa"
