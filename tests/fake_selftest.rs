@@ -1,0 +1,2 @@
+//! The fake broker tested by itself.
+mod fake;
