@@ -18,12 +18,17 @@ pub enum Answer {
 }
 
 /// What is kept between two turns of one request.
-#[derive(Default)]
 pub struct Turn {
     begun: bool,
     plan: Option<fetch::Plan>,
-    /// For Fetch: an error in every partition, the session handled as usual.
-    pub forced: Option<i16>,
+    forced: Option<i16>,
+}
+
+impl Turn {
+    /// `forced`, for Fetch: an error in every partition, the session handled as usual.
+    pub fn new(forced: Option<i16>) -> Self {
+        Self { begun: false, plan: None, forced }
+    }
 }
 
 /// APIs that only the coordinator of the group answers.
@@ -79,7 +84,7 @@ pub fn answer(state: &mut State, request: &Request, turn: &mut Turn, now: Instan
         RequestKind::FindCoordinator(body) => cluster::find_coordinator(state, body, version).into(),
         RequestKind::Heartbeat(body) => members::heartbeat(state, body, now).into(),
         RequestKind::LeaveGroup(body) => members::leave(state, body, version, now).into(),
-        RequestKind::OffsetCommit(body) => offsets::commit(state, body, version, now).into(),
+        RequestKind::OffsetCommit(body) => offsets::commit(state, body, now).into(),
         RequestKind::OffsetFetch(body) => offsets::fetch(state, body, version).into(),
         RequestKind::ListOffsets(body) => data::list_offsets(state, body, version, request.node).into(),
         RequestKind::OffsetForLeaderEpoch(body) => data::leader_epochs(state, body, request.node).into(),

@@ -87,10 +87,11 @@ fn coordinator(request: &Request, code: i16) -> ResponseKind {
         .into()
 }
 
-/// 88 stands at the partitions, with offset -1, as a broker has it; every other code at the group.
+/// 88 stands at the partitions, with offset -1, as a broker has it, and so does everything in version 1; other codes
+/// stand at the group.
 fn offset_fetch(state: &State, request: &Request, code: i16) -> ResponseKind {
     let RequestKind::OffsetFetch(body) = &request.kind else { unreachable!("matched by the caller") };
-    if code == super::codes::UNSTABLE_OFFSET_COMMIT {
+    if code == super::codes::UNSTABLE_OFFSET_COMMIT || request.version < 2 {
         let mut response = offsets::fetch(state, body, request.version);
         for partition in response.topics.iter_mut().flat_map(|t| &mut t.partitions) {
             (partition.error_code, partition.committed_offset) = (code, -1);

@@ -354,10 +354,8 @@ impl Group {
 
     /// The error of a request that claims to come from a member, if any.
     pub fn check(&self, member: &str, instance: Option<&str>, generation: i32) -> Option<i16> {
-        if let Some(known) = instance.and_then(|i| self.by_instance(i)) {
-            if known != member {
-                return Some(codes::FENCED_INSTANCE_ID);
-            }
+        if instance.and_then(|i| self.by_instance(i)).is_some_and(|known| known != member) {
+            return Some(codes::FENCED_INSTANCE_ID);
         }
         if !self.members.contains_key(member) {
             return Some(codes::UNKNOWN_MEMBER_ID);

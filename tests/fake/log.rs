@@ -175,10 +175,9 @@ impl Log {
         let Some(header) = Header::read(bytes).filter(|h| h.crc_good && h.magic == 2) else {
             return (codes::CORRUPT_MESSAGE, -1);
         };
-        if header.producer_id >= 0 && header.base_sequence >= 0 {
-            if let Err(answer) = self.check_sequence(&header) {
-                return answer;
-            }
+        let sequenced = header.producer_id >= 0 && header.base_sequence >= 0;
+        if sequenced && let Err(answer) = self.check_sequence(&header) {
+            return answer;
         }
         let mut bytes = bytes[..header.bytes].to_vec();
         let base = self.end;

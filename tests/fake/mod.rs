@@ -21,6 +21,7 @@
 pub mod answer;
 pub mod batch;
 pub mod child;
+pub mod client;
 pub mod cluster;
 pub mod codec;
 pub mod codes;

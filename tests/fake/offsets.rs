@@ -1,4 +1,4 @@
-//! OffsetCommit and OffsetFetch.
+//! OffsetCommit and OffsetFetch, by topic name: kafka-protocol 0.18 has no version 10 of either.
 
 use std::time::Instant;
 
@@ -52,32 +52,24 @@ fn refusal(state: &mut State, body: &OffsetCommitRequest, now: Instant) -> Optio
     (group.phase == Phase::CompletingRebalance).then_some(codes::REBALANCE_IN_PROGRESS)
 }
 
-pub fn commit(
-    state: &mut State,
-    body: &OffsetCommitRequest,
-    version: i16,
-    now: Instant,
-) -> OffsetCommitResponse {
+pub fn commit(state: &mut State, body: &OffsetCommitRequest, now: Instant) -> OffsetCommitResponse {
     let refused = refusal(state, body, now);
     let mut response = OffsetCommitResponse::default();
     for topic in &body.topics {
-        let name = if version >= 10 { state.name_of(topic.topic_id) } else { Some(topic.name.to_string()) };
-        let mut answered = OffsetCommitResponseTopic::default().with_topic_id(topic.topic_id);
-        answered.name = topic.name.clone();
+        let mut answered = OffsetCommitResponseTopic::default().with_name(topic.name.clone());
         for partition in &topic.partitions {
             let index = partition.partition_index;
-            let code = match (&name, refused) {
-                (_, Some(code)) => code,
-                (None, None) => codes::UNKNOWN_TOPIC_ID,
-                (Some(name), None) if state.find(name, index).is_none() => codes::UNKNOWN_TOPIC_OR_PARTITION,
-                (Some(name), None) => {
+            let code = match refused {
+                Some(code) => code,
+                None if state.find(&topic.name, index).is_none() => codes::UNKNOWN_TOPIC_OR_PARTITION,
+                None => {
                     let committed = Committed {
                         offset: partition.committed_offset,
                         leader_epoch: partition.committed_leader_epoch,
                         metadata: partition.committed_metadata.as_deref().unwrap_or_default().to_owned(),
                     };
                     let group = state.group(&body.group_id);
-                    group.offsets.insert((name.clone(), index), committed);
+                    group.offsets.insert((topic.name.to_string(), index), committed);
                     0
                 }
             };
@@ -90,12 +82,11 @@ pub fn commit(
     response
 }
 
-/// (topic, partition, committed) of what a request asks for; all of the group's for no topics.
-fn look_up(
-    state: &State,
-    group: &str,
-    asked: Option<Vec<(String, Vec<i32>)>>,
-) -> Vec<(String, Vec<(i32, Option<Committed>)>)> {
+/// A topic and what is committed of its partitions.
+type Found = (String, Vec<(i32, Option<Committed>)>);
+
+/// What is committed of what a request asks for; of everything for no topics.
+fn look_up(state: &State, group: &str, asked: Option<Vec<(String, Vec<i32>)>>) -> Vec<Found> {
     let stored = state.groups.get(group).map(|g| &g.offsets);
     let asked = asked.unwrap_or_else(|| {
         let mut all: Vec<(String, Vec<i32>)> = Vec::new();
@@ -139,28 +130,18 @@ pub fn fetch(state: &State, body: &OffsetFetchRequest, version: i16) -> OffsetFe
     }
     for group in &body.groups {
         let mut answered = OffsetFetchResponseGroup::default().with_group_id(group_id(&group.group_id));
-        let asked = group.topics.as_ref().map(|topics| {
-            let name = |t: &kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopics| {
-                if version >= 10 { state.name_of(t.topic_id).unwrap_or_default() } else { t.name.to_string() }
-            };
-            topics.iter().map(|t| (name(t), t.partition_indexes.clone())).collect()
-        });
+        let asked = group
+            .topics
+            .as_ref()
+            .map(|topics| topics.iter().map(|t| (t.name.to_string(), t.partition_indexes.clone())).collect());
         for (topic, found) in look_up(state, &group.group_id, asked) {
-            let mut named = OffsetFetchResponseTopics::default();
-            match (version >= 10, state.topics.get(&topic)) {
-                (true, Some(known)) => named.topic_id = known.id,
-                (true, None) => {}
-                (false, _) => named.name = topic_name(&topic),
-            }
+            let mut named = OffsetFetchResponseTopics::default().with_name(topic_name(&topic));
             named.partitions = found
                 .into_iter()
                 .map(|(index, committed)| {
                     let mut out = OffsetFetchResponsePartitions::default().with_partition_index(index);
                     (out.committed_offset, out.committed_leader_epoch) =
                         position(committed.as_ref(), version);
-                    if version >= 10 && !state.topics.contains_key(&topic) {
-                        out.error_code = codes::UNKNOWN_TOPIC_ID;
-                    }
                     out.metadata = Some(text(committed.map(|c| c.metadata).unwrap_or_default()));
                     out
                 })

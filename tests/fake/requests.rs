@@ -120,15 +120,11 @@ impl Log<'_> {
                 continue;
             }
             for topic in &body.topics {
-                let name = match topic.name.as_str() {
-                    "" => self.state.name_of(topic.topic_id).unwrap_or_default(),
-                    name => name.to_owned(),
-                };
                 for partition in &topic.partitions {
                     out.push(Commit {
                         time: request.time,
                         index: request.index,
-                        topic: name.clone(),
+                        topic: topic.name.to_string(),
                         partition: partition.partition_index,
                         offset: partition.committed_offset,
                         leader_epoch: partition.committed_leader_epoch,
@@ -195,8 +191,8 @@ impl Log<'_> {
             let _ = writeln!(out, "({skipped} requests before)");
         }
         for request in &self.all()[skipped..] {
-            let mut body = format!("{:?}", request.kind);
-            if let Some((cut, _)) = body.char_indices().nth(400) {
+            let mut body = format!("{:?}", request.kind).replace(", unknown_tagged_fields: {}", "");
+            if let Some((cut, _)) = body.char_indices().nth(300) {
                 body.truncate(cut);
             }
             let _ = writeln!(

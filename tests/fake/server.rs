@@ -15,7 +15,7 @@ use super::errors::error_response;
 use super::hooks::{Hooks, Reaction};
 use super::requests::Request;
 use super::state::State;
-use super::{cluster, codes, wire};
+use super::{cluster, codes, versions, wire};
 
 /// How often a waiting request and the group clock look again.
 const TURN: Duration = Duration::from_millis(5);
@@ -161,8 +161,8 @@ impl Connection<'_> {
         if !offered && api != ApiKey::ApiVersions {
             return Err(bad(format!("{api:?} v{} was never offered ({range:?})", frame.version)));
         }
-        let spoken = api.valid_versions();
-        if !(spoken.min..=spoken.max).contains(&frame.version) {
+        let (min, max) = versions::spoken(api);
+        if !(min..=max).contains(&frame.version) {
             return Err(bad(format!("{api:?} v{} is beyond the fake", frame.version)));
         }
         let (client_id, kind) = wire::decode(api, frame).map_err(bad)?;
@@ -272,7 +272,7 @@ impl Connection<'_> {
 
     /// The default answer, waited for.
     fn run(&self, request: &Request, forced: Option<i16>) -> Option<ResponseKind> {
-        let mut turn = Turn { forced, ..Turn::default() };
+        let mut turn = Turn::new(forced);
         let mut state = lock(&self.shared.state);
         loop {
             match answer(&mut state, request, &mut turn, Instant::now()) {

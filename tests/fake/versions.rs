@@ -1,6 +1,7 @@
-//! Which versions of which APIs a Kafka release offers, as far as kafka-protocol can speak them.
+//! Which versions of which APIs a Kafka release offers, and which of them kafka-protocol speaks.
 
-use kafka_protocol::messages::ApiKey;
+use kafka_protocol::messages::{ApiKey, InitProducerIdRequest, OffsetCommitRequest, OffsetFetchRequest};
+use kafka_protocol::protocol::Message;
 
 /// The lowest and the highest version, both included.
 pub type Range = (i16, i16);
@@ -17,7 +18,7 @@ pub enum Kafka {
 const TABLE: &[(ApiKey, Range, Range, Range)] = &[
     (ApiKey::Produce, (0, 9), (0, 11), (0, 13)),
     (ApiKey::Fetch, (0, 12), (0, 17), (4, 18)),
-    (ApiKey::ListOffsets, (0, 6), (0, 9), (1, 10)),
+    (ApiKey::ListOffsets, (0, 6), (0, 9), (1, 11)),
     (ApiKey::Metadata, (0, 11), (0, 12), (0, 13)),
     (ApiKey::OffsetCommit, (0, 8), (0, 9), (2, 10)),
     (ApiKey::OffsetFetch, (0, 7), (0, 9), (1, 10)),
@@ -52,4 +53,15 @@ impl Kafka {
     pub fn apis() -> impl Iterator<Item = ApiKey> {
         TABLE.iter().map(|row| row.0)
     }
+}
+
+/// The versions that can be decoded: `ApiKey::valid_versions` claims one too many where Kafka's newest is a draft.
+pub fn spoken(api: ApiKey) -> Range {
+    let range = match api {
+        ApiKey::OffsetCommit => OffsetCommitRequest::VERSIONS,
+        ApiKey::OffsetFetch => OffsetFetchRequest::VERSIONS,
+        ApiKey::InitProducerId => InitProducerIdRequest::VERSIONS,
+        _ => api.valid_versions(),
+    };
+    (range.min, range.max)
 }
