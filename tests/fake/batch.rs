@@ -196,6 +196,11 @@ impl Batch {
         self
     }
 
+    /// The encoded records, not compressed: what a test may compress in its own way and give to [`Batch::payload`].
+    pub fn record_bytes(&self) -> Vec<u8> {
+        encode_records(&self.records)
+    }
+
     pub fn base(&self) -> i64 {
         self.base
     }

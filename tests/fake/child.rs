@@ -65,7 +65,7 @@ pub struct Keylane {
 }
 
 impl Keylane {
-    /// `keylane ARGS -b THE-FAKE`; the brokers go behind the subcommand and before a `--`.
+    /// `keylane ARGS` with `-b THE-FAKE` before the first option.
     pub fn run(fake: &Fake, args: &[&str]) -> Self {
         Self::run_with(fake, args, &[])
     }
@@ -74,7 +74,7 @@ impl Keylane {
     pub fn run_with(fake: &Fake, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let brokers = fake.brokers();
         let mut all = args.to_vec();
-        let place = all.len().min(1);
+        let place = all.iter().position(|arg| arg.starts_with('-')).unwrap_or(all.len());
         all.splice(place..place, ["-b", brokers.as_str()]);
         Self::run_bare(&all, environment)
     }

@@ -269,7 +269,8 @@ impl Fake {
         self.with(|s| s.committed(group, topic, partition))
     }
 
-    /// Asks the request log.
+    /// Asks the request log. The state is locked meanwhile, as in [`Fake::with`] and [`Fake::wait_for`]: nothing inside
+    /// may call the [`Fake`].
     pub fn log<R>(&self, ask: impl FnOnce(&Log<'_>) -> R) -> R {
         ask(&Log { state: &lock(&self.shared.state) })
     }
