@@ -4,11 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keylane_protocol::client::consumer::{Consumer, ConsumerConfig, Reset, StartFrom};
+use keylane_protocol::client::consumer::{Consumer, ConsumerConfig, Reset};
 use keylane_protocol::client::net::NetConfig;
 use keylane_protocol::fetch::FetchConfig;
-use keylane_protocol::group::{Assignor, GroupConfig};
-use keylane_protocol::offsets::Isolation;
+use keylane_protocol::group::GroupConfig;
 
 use super::board::{Board, Dispatch};
 use super::engine::{CommitWhen, Engine, EngineConfig};
@@ -133,21 +132,6 @@ pub fn net_config(common: &cli::Common) -> NetConfig {
 }
 
 fn consumer_config(config: &cli::Consume) -> ConsumerConfig {
-    let assignors = config
-        .assignors
-        .iter()
-        .map(|assignor| match assignor {
-            cli::AssignorName::Range => Assignor::Range,
-            cli::AssignorName::RoundRobin => Assignor::RoundRobin,
-            cli::AssignorName::Sticky => Assignor::Sticky,
-            cli::AssignorName::CooperativeSticky => Assignor::CooperativeSticky,
-        })
-        .collect();
-    let reset = |policy| match policy {
-        cli::OutOfRange::Earliest => Reset::Earliest,
-        cli::OutOfRange::Latest => Reset::Latest,
-        cli::OutOfRange::Fail => Reset::Fail,
-    };
     ConsumerConfig {
         group: GroupConfig {
             group: config.group.clone(),
@@ -155,7 +139,7 @@ fn consumer_config(config: &cli::Consume) -> ConsumerConfig {
             session_timeout: config.session_timeout,
             rebalance_timeout: config.max_poll_interval,
             heartbeat_interval: config.heartbeat_interval,
-            assignors,
+            assignors: config.assignors.clone(),
             topics: config.topics.clone(),
             rack: config.common.client_rack.clone(),
         },
@@ -163,18 +147,11 @@ fn consumer_config(config: &cli::Consume) -> ConsumerConfig {
             bytes_max: 1 << 20,
             partition_bytes_max: 1 << 20,
             wait_max: config.fetch_max_wait,
-            isolation: match config.isolation {
-                cli::Isolation::ReadCommitted => Isolation::ReadCommitted,
-                cli::Isolation::ReadUncommitted => Isolation::ReadUncommitted,
-            },
+            isolation: config.isolation,
             rack: config.common.client_rack.clone(),
         },
-        from: match config.from {
-            cli::From::Earliest => StartFrom::Earliest,
-            cli::From::Latest => StartFrom::Latest,
-            cli::From::Timestamp(ms) => StartFrom::Timestamp(ms),
-        },
-        out_of_range: reset(config.out_of_range),
+        from: config.from,
+        out_of_range: config.out_of_range,
         recreated: Reset::Fail,
         want_end: config.exit_at_end,
         revoke_timeout: config.revoke_timeout,

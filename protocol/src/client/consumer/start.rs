@@ -51,6 +51,14 @@ pub enum Question {
     RangeEnd,
 }
 
+/// One line of a ListOffsets request to be.
+struct Asked {
+    at: TopicPartition,
+    epoch: i32,
+    timestamp: i64,
+    incarnation: u64,
+}
+
 /// Pause before a question is asked again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Partitions whose start is known are announced after this long, even if others are still unknown.
@@ -105,7 +113,8 @@ impl Consumer {
         let waiting = |p: &Partition| !p.announced && !p.revoking && !p.is_ready(want_end);
         let all_ready = !self.partitions.values().any(waiting);
         let some_ready = self.partitions.values().any(|p| !p.announced && p.is_ready(want_end));
-        if !all_ready && !(some_ready && since + ANNOUNCE_WAIT <= now) {
+        let late = since + ANNOUNCE_WAIT <= now;
+        if !(all_ready || some_ready && late) {
             return;
         }
         let mut added = Vec::new();
@@ -226,7 +235,7 @@ impl Consumer {
     // ---- offsets of the log ----
 
     fn ask_offsets(&mut self, now: Duration) {
-        let mut questions: BTreeMap<(i32, Question), Vec<(TopicPartition, i32, i64, u64)>> = BTreeMap::new();
+        let mut questions: BTreeMap<(i32, Question), Vec<Asked>> = BTreeMap::new();
         let mut leaderless = false;
         for (at, partition) in &mut self.partitions {
             if !partition.not_before.is_zero() {
@@ -242,7 +251,7 @@ impl Consumer {
                     leaderless = true;
                     break;
                 };
-                let wanted = (at.clone(), epoch, timestamp, partition.incarnation);
+                let wanted = Asked { at: at.clone(), epoch, timestamp, incarnation: partition.incarnation };
                 questions.entry((node, question)).or_default().push(wanted);
             }
         }
@@ -252,7 +261,7 @@ impl Consumer {
         for ((node, question), wanted) in questions {
             let mut asked = Vec::new();
             let mut list = Vec::new();
-            for (at, epoch, timestamp, incarnation) in wanted {
+            for Asked { at, epoch, timestamp, incarnation } in wanted {
                 self.mark_asked(&at, question, true);
                 asked.push((at.clone(), incarnation));
                 list.push((at, epoch, timestamp));
