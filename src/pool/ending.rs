@@ -101,6 +101,7 @@ impl Engine {
         self.config.exit_at_end
             && self.generation_seen
             && self.consumer.is_settled()
+            && self.consumer.has_all_topics()
             && self.intakes.values().all(|intake| intake.is_at_end() && !intake.has_feed())
             && self.shared.lock().board.is_idle()
     }

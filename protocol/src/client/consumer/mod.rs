@@ -287,6 +287,11 @@ impl Consumer {
         self.membership.is_settled() && self.revocation.is_none() && self.unannounced_since.is_none()
     }
 
+    /// Whether every topic of the subscription exists, as far as is known.
+    pub fn has_all_topics(&self) -> bool {
+        self.topics.iter().all(|topic| self.net.metadata().topic(topic).is_some())
+    }
+
     /// Whether the group has been joined at least once.
     pub fn has_joined(&self) -> bool {
         self.membership.identity().generation >= 0
