@@ -3,6 +3,11 @@
 pub mod cli;
 pub mod driver;
 pub mod exit;
+pub mod group;
 pub mod handler;
+pub mod lag;
 pub mod pool;
 pub mod report;
+mod session;
+mod table;
+pub mod topic;

@@ -42,7 +42,10 @@ fn run(command: Command, report: &Report) -> Exit {
     let ended = match command {
         Command::Pool(pool) => role::pool(&pool, *report),
         Command::Sequential(sequential) => role::sequential(&sequential, *report),
-        Command::Seed(_) | Command::Lag(_) | Command::Topic(_) | Command::Group(_) => Ok(Exit::Bug),
+        Command::Lag(lag) => Ok(keylane::lag::run(&lag, report)),
+        Command::Topic(topic) => Ok(keylane::topic::run(&topic, report)),
+        Command::Group(group) => Ok(keylane::group::run(&group, report)),
+        Command::Seed(_) => Ok(Exit::Bug),
     };
     ended.unwrap_or_else(|error| {
         report.error(format!("the system refuses what keylane needs: {error}"));

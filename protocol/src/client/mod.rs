@@ -1,4 +1,6 @@
 //! Composites over many connections, still without IO.
 
+pub mod admin;
 pub mod consumer;
+pub mod lag;
 pub mod net;
