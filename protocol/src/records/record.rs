@@ -40,15 +40,16 @@ pub fn index_records(
     let mut at = 0;
     let mut previous_delta = -1;
     for index in 0..count {
-        let position = at;
-        let body = take_body(payload, &mut at).ok_or_else(|| damaged("record length"))?;
+        let position = at as u32;
+        let (body, end) = read_body(payload, at).ok_or_else(|| damaged("record length"))?;
+        at = end;
         let fields = Fields::parse(body).map_err(damaged)?;
         if fields.offset_delta <= previous_delta || fields.offset_delta > header.last_offset_delta {
             return Err(damaged("offset delta out of order or out of the batch's range"));
         }
         check_headers(fields.headers_count, fields.headers).ok_or_else(|| damaged("record headers"))?;
         previous_delta = fields.offset_delta;
-        positions.push(position as u32);
+        positions.push(position);
         each(index, fields.offset_delta, fields.key);
     }
     if at != payload.len() {
@@ -80,7 +81,7 @@ impl<'a> Record<'a> {
     #[inline]
     pub fn parse(header: &BatchHeader, payload: &'a [u8], position: u32) -> Result<Self, BatchError> {
         let damaged = |what| BatchErrorKind::Damaged(what).at(header.base_offset);
-        let body = take_body(payload, &mut (position as usize)).ok_or_else(|| damaged("record length"))?;
+        let (body, _) = read_body(payload, position as usize).ok_or_else(|| damaged("record length"))?;
         let fields = Fields::parse(body).map_err(damaged)?;
         let timestamp_ms = match header.timestamp_type() {
             TimestampType::CreateTime => header.base_timestamp.saturating_add(fields.timestamp_delta),
@@ -115,8 +116,7 @@ impl<'a> Iterator for Headers<'a> {
     /// Ends early at a damaged header, which [`index_records`] has already refused.
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        let mut at = 0;
-        let header = take_header(self.bytes, &mut at)?;
+        let (header, at) = read_header(self.bytes, 0)?;
         self.bytes = &self.bytes[at..];
         Some(header)
     }
@@ -168,45 +168,48 @@ impl<'a> Fields<'a> {
     /// Reads a record's body. Attributes are unused in format 2 and skipped.
     #[inline(always)]
     fn parse(body: &'a [u8]) -> Result<Self, &'static str> {
-        let mut at = 1;
-        let timestamp_delta = read_i64(body, &mut at).ok_or("record timestamp")?;
-        let offset_delta = read_i32(body, &mut at).ok_or("record offset")?;
-        let key = take_nullable(body, &mut at).ok_or("record key")?;
-        let value = take_nullable(body, &mut at).ok_or("record value")?;
-        let headers_count = read_i32(body, &mut at).ok_or("record headers")?;
-        let headers_count = u32::try_from(headers_count).map_err(|_| "negative count of record headers")?;
+        let (timestamp_delta, at) = read_i64(body, 1).ok_or("record timestamp")?;
+        let (offset_delta, at) = read_i32(body, at).ok_or("record offset")?;
+        let (key, at) = read_nullable(body, at).ok_or("record key")?;
+        let (value, at) = read_nullable(body, at).ok_or("record value")?;
+        let (headers_count, at) = read_i32(body, at).ok_or("count of record headers")?;
+        let headers_count = u32::try_from(headers_count).map_err(|_| "count of record headers")?;
         let headers = body.get(at..).ok_or("record headers")?;
         Ok(Fields { timestamp_delta, offset_delta, key, value, headers_count, headers })
     }
 }
 
+/// A record behind its length, and the position behind the record.
 #[inline(always)]
-fn take_body<'a>(payload: &'a [u8], at: &mut usize) -> Option<&'a [u8]> {
-    let length = usize::try_from(read_i32(payload, at)?).ok()?;
-    take(payload, at, length)
+fn read_body(payload: &[u8], at: usize) -> Option<(&[u8], usize)> {
+    let (length, at) = read_i32(payload, at)?;
+    read_slice(payload, at, length)
 }
 
 /// The outer `None` is damage, the inner one null.
 #[inline(always)]
-fn take_nullable<'a>(bytes: &'a [u8], at: &mut usize) -> Option<Option<&'a [u8]>> {
-    match read_i32(bytes, at)? {
-        -1 => Some(None),
-        length => take(bytes, at, usize::try_from(length).ok()?).map(Some),
+fn read_nullable(bytes: &[u8], at: usize) -> Option<(Option<&[u8]>, usize)> {
+    let (length, at) = read_i32(bytes, at)?;
+    if length == -1 {
+        return Some((None, at));
     }
+    let (slice, at) = read_slice(bytes, at, length)?;
+    Some((Some(slice), at))
 }
 
 #[inline(always)]
-fn take<'a>(bytes: &'a [u8], at: &mut usize, length: usize) -> Option<&'a [u8]> {
-    let taken = bytes.get(*at..)?.get(..length)?;
-    *at += length;
-    Some(taken)
+fn read_slice(bytes: &[u8], at: usize, length: i32) -> Option<(&[u8], usize)> {
+    let length = usize::try_from(length).ok()?;
+    let slice = bytes.get(at..)?.get(..length)?;
+    Some((slice, at + length))
 }
 
 #[inline]
-fn take_header<'a>(bytes: &'a [u8], at: &mut usize) -> Option<(&'a [u8], Option<&'a [u8]>)> {
-    let name_length = usize::try_from(read_i32(bytes, at)?).ok()?;
-    let name = take(bytes, at, name_length)?;
-    Some((name, take_nullable(bytes, at)?))
+fn read_header(bytes: &[u8], at: usize) -> Option<((&[u8], Option<&[u8]>), usize)> {
+    let (name_length, at) = read_i32(bytes, at)?;
+    let (name, at) = read_slice(bytes, at, name_length)?;
+    let (value, at) = read_nullable(bytes, at)?;
+    Some(((name, value), at))
 }
 
 /// Whether `bytes` is exactly `count` headers. The count costs nothing before it is known that they fit.
@@ -217,7 +220,7 @@ fn check_headers(count: u32, bytes: &[u8]) -> Option<()> {
     }
     let mut at = 0;
     for _ in 0..count {
-        take_header(bytes, &mut at)?;
+        (_, at) = read_header(bytes, at)?;
     }
     (at == bytes.len()).then_some(())
 }
