@@ -9,5 +9,9 @@ pub mod connection;
 pub mod error;
 pub mod frame;
 pub mod group;
+<<<<<<< HEAD
 pub mod metadata;
+=======
+pub mod partitioner;
+>>>>>>> records
 pub mod records;
