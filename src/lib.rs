@@ -1,3 +1,6 @@
 //! keylane: a Kafka topic worked through by many workers, each key in order.
 
+pub mod cli;
 pub mod driver;
+pub mod exit;
+pub mod handler;

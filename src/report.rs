@@ -1,0 +1,225 @@
+//! What keylane says: messages and progress on stderr, answers on stdout, as text or as one JSON object a line.
+//!
+//! Every line is written whole by one call. A line that cannot be written to stderr is lost without complaint: there
+//! is nobody left to tell. Answers on stdout return the error, since they are the work. A line of progress begins
+//! with `[HH:MM:SS]` (UTC) in text; in JSON every line has `type` and `time` (RFC 3339, UTC). This is the binary's
+//! side of the clock: the protocol never sees it.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value};
+
+use crate::cli::{Common, OutputFormat, Verbosity};
+
+/// Members of a JSON line besides `type` and `time`.
+pub type Fields = Vec<(&'static str, Value)>;
+
+/// Decides what is said and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    format: OutputFormat,
+    verbosity: Verbosity,
+}
+
+impl Report {
+    /// A report that writes `format` and says as much as `verbosity` allows.
+    pub fn new(format: OutputFormat, verbosity: Verbosity) -> Self {
+        Report { format, verbosity }
+    }
+
+    /// Whether JSON lines are written.
+    pub fn is_json(&self) -> bool {
+        self.format == OutputFormat::Json
+    }
+
+    /// Whether a line of this level is written; asking first saves the work of making it.
+    pub fn says(&self, level: Verbosity) -> bool {
+        level <= self.verbosity
+    }
+
+    /// Prints what was taken from the environment and the warnings of the command line.
+    pub fn start(&self, common: &Common) {
+        for variable in &common.from_environment {
+            let text = format!("from the environment: {}={}", variable.name, variable.value);
+            let fields =
+                vec![("name", variable.name.as_str().into()), ("value", variable.value.as_str().into())];
+            self.plain(Verbosity::Normal, "environment", text, fields);
+        }
+        for warning in &common.warnings {
+            self.warning(warning);
+        }
+    }
+
+    /// What went wrong; said at every level.
+    pub fn error(&self, message: impl Display) {
+        self.message(Verbosity::Errors, "error", message);
+    }
+
+    /// What may be wrong.
+    pub fn warning(&self, message: impl Display) {
+        self.message(Verbosity::Normal, "warning", message);
+    }
+
+    /// What is good to know.
+    pub fn note(&self, message: impl Display) {
+        self.message(Verbosity::Normal, "note", message);
+    }
+
+    fn message(&self, level: Verbosity, kind: &str, message: impl Display) {
+        let text = message.to_string();
+        let fields = vec![("message", Value::from(text.as_str()))];
+        self.plain(level, kind, format!("keylane: {kind}: {text}"), fields);
+    }
+
+    /// A line of progress: `[HH:MM:SS] text`.
+    pub fn stamped(&self, level: Verbosity, kind: &str, text: impl Display, fields: Fields) {
+        if self.says(level) {
+            let now = SystemTime::now();
+            to_stderr(&self.line(kind, Some(now), text, fields, now));
+        }
+    }
+
+    /// A line without the time in front, such as `done: …`.
+    pub fn plain(&self, level: Verbosity, kind: &str, text: impl Display, fields: Fields) {
+        if self.says(level) {
+            to_stderr(&self.line(kind, None, text, fields, SystemTime::now()));
+        }
+    }
+
+    /// An answer on stdout, without the time in front.
+    ///
+    /// # Errors
+    /// What writing to stdout gives; a closed pipe is [`io::ErrorKind::BrokenPipe`].
+    pub fn answer(&self, kind: &str, text: impl Display, fields: Fields) -> io::Result<()> {
+        to_stdout(self.line(kind, None, text, fields, SystemTime::now()).as_bytes())
+    }
+
+    /// An answer on stdout: `[HH:MM:SS] text`.
+    ///
+    /// # Errors
+    /// As [`Report::answer`].
+    pub fn answer_stamped(&self, kind: &str, text: impl Display, fields: Fields) -> io::Result<()> {
+        let now = SystemTime::now();
+        to_stdout(self.line(kind, Some(now), text, fields, now).as_bytes())
+    }
+
+    fn line(
+        &self,
+        kind: &str,
+        stamp: Option<SystemTime>,
+        text: impl Display,
+        fields: Fields,
+        now: SystemTime,
+    ) -> String {
+        match (self.format, stamp) {
+            (OutputFormat::Text, Some(stamp)) => format!("[{}] {text}\n", clock(stamp)),
+            (OutputFormat::Text, None) => format!("{text}\n"),
+            (OutputFormat::Json, _) => {
+                let mut object = Map::new();
+                object.insert("type".to_owned(), kind.into());
+                object.insert("time".to_owned(), rfc3339(now).into());
+                object.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
+                format!("{}\n", Value::Object(object))
+            }
+        }
+    }
+}
+
+/// Writes bytes to stdout at once.
+///
+/// # Errors
+/// What the write gives.
+pub fn to_stdout(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
+}
+
+fn to_stderr(line: &str) {
+    let _ = io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// `HH:MM:SS`, UTC.
+pub fn clock(time: SystemTime) -> String {
+    let (_, second, _) = since_epoch(time);
+    format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// `2026-12-01T09:48:48.123Z`.
+pub fn rfc3339(time: SystemTime) -> String {
+    let (day, _, ms) = since_epoch(time);
+    let (year, month, day) = civil(day);
+    format!("{year:04}-{month:02}-{day:02}T{}.{ms:03}Z", clock(time))
+}
+
+/// Days since 1970, second of the day, ms of the second. A clock before 1970 counts as 1970.
+fn since_epoch(time: SystemTime) -> (u64, u64, u32) {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_secs() / 86_400, since.as_secs() % 86_400, since.subsec_millis())
+}
+
+/// Year, month and day of a day since 1970 (Howard Hinnant's `civil_from_days`, for days from 1970 on).
+fn civil(day: u64) -> (u64, u64, u64) {
+    // Counted from 1 March of the year 0, so that a leap day ends its year.
+    let day = day + 719_468;
+    let era = day / 146_097;
+    let day_of_era = day % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    (year, month, day_of_year - (153 * march_month + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn at(second: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(second * 1000 + 7)
+    }
+
+    #[test]
+    fn times_as_date_prints_them() {
+        for (second, expected) in [
+            (0, "1970-01-01T00:00:00.007Z"),
+            (951_782_400, "2000-02-29T00:00:00.007Z"),
+            (951_868_799, "2000-02-29T23:59:59.007Z"),
+            (1_709_164_800, "2024-02-29T00:00:00.007Z"),
+            (1_735_689_599, "2024-12-31T23:59:59.007Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.007Z"),
+        ] {
+            assert_eq!(rfc3339(at(second)), expected);
+        }
+        assert_eq!(clock(at(3661)), "01:01:01");
+    }
+
+    #[test]
+    fn lines_in_both_formats() {
+        let text = Report::new(OutputFormat::Text, Verbosity::Normal);
+        let json = Report::new(OutputFormat::Json, Verbosity::Normal);
+        let fields = || vec![("processed", Value::from(3))];
+        let now = at(3661);
+        assert_eq!(text.line("stats", Some(now), "processed=3", fields(), now), "[01:01:01] processed=3\n");
+        assert_eq!(text.line("done", None, "done: processed=3", fields(), now), "done: processed=3\n");
+        let line = json.line("stats", Some(now), "processed=3", fields(), now);
+        let value: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(
+            value,
+            serde_json::json!({"type":"stats","time":"1970-01-01T01:01:01.007Z","processed":3})
+        );
+        assert!(line.ends_with("}\n") && line.matches('\n').count() == 1);
+    }
+
+    #[test]
+    fn levels() {
+        let quiet = Report::new(OutputFormat::Text, Verbosity::Errors);
+        assert!(quiet.says(Verbosity::Errors) && !quiet.says(Verbosity::Normal));
+        let normal = Report::default();
+        assert!(normal.says(Verbosity::Normal) && !normal.says(Verbosity::More));
+    }
+}
