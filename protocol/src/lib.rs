@@ -9,9 +9,7 @@ pub mod connection;
 pub mod error;
 pub mod frame;
 pub mod group;
-<<<<<<< HEAD
 pub mod metadata;
-=======
 pub mod partitioner;
->>>>>>> records
+pub mod produce;
 pub mod records;
