@@ -4,3 +4,5 @@ pub mod cli;
 pub mod driver;
 pub mod exit;
 pub mod handler;
+pub mod report;
+pub mod seed;
