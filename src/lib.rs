@@ -8,6 +8,7 @@ pub mod handler;
 pub mod lag;
 pub mod pool;
 pub mod report;
+pub mod seed;
 mod session;
 mod table;
 pub mod topic;
