@@ -12,6 +12,7 @@ use keylane::pool::route::{Route, Routed};
 use keylane::pool::run::Run;
 
 const KEYS: u64 = 1000;
+const WORKERS: u32 = 8;
 const PARTITIONS: usize = 6;
 const BATCH_RECORDS: usize = 500;
 const HELD_RECORDS_MAX: u64 = 8192;
@@ -24,11 +25,11 @@ fn main() {
         hash_ns(|key| fnv32a(key).into())
     );
     let lanes = |key: u64| Route::new(lane_hash(1, format!("key-{key}").as_bytes()));
-    let workers = |key: u64| Route::new(u64::from(fnv32a(format!("key-{key}").as_bytes()) % 8));
+    let workers = |key: u64| Route::new(u64::from(fnv32a(format!("key-{key}").as_bytes()) % WORKERS));
     for (name, dispatch, route) in [
         ("lanes", Dispatch::Lanes, &lanes as &dyn Fn(u64) -> Route),
         ("lanes, no order", Dispatch::Lanes, &|_| Route::FREE),
-        ("hash", Dispatch::Hash { workers: 8 }, &workers),
+        ("hash", Dispatch::Hash { workers: WORKERS }, &workers),
         ("sequential", Dispatch::Sequential { chunk_records_max: 500 }, &|_| Route::FREE),
     ] {
         for run_records_max in [512, 64, 1] {
@@ -51,15 +52,17 @@ fn record_ns(dispatch: Dispatch, route: &dyn Fn(u64) -> Route, run_records_max: 
         .map(|partition| (0..KEYS).filter(|key| key % PARTITIONS as u64 == partition).map(route).collect())
         .collect();
     let mut next = [0_i64; PARTITIONS];
+    let mut turns: Vec<_> = routes.iter().map(|routes| routes.iter().copied().cycle()).collect();
     let (mut records, mut released) = (Vec::new(), Vec::new());
-    let mut runs: Vec<Run<()>> = (0..8).map(|_| Run::new()).collect();
+    let workers = if matches!(dispatch, Dispatch::Sequential { .. }) { 1 } else { WORKERS };
+    let mut runs: Vec<Run<()>> = (0..workers).map(|_| Run::new()).collect();
     let start = cpu_ns();
     for turn in 0..BATCHES {
         let at = turn % PARTITIONS;
         records.clear();
         records.extend((0..BATCH_RECORDS as i64).map(|n| Routed {
             offset: next[at] + n,
-            route: routes[at][(next[at] + n) as usize % routes[at].len()],
+            route: turns[at].next().expect("each partition has keys"),
         }));
         next[at] += BATCH_RECORDS as i64;
         let batch = board.open_batch(slots[at], Arc::new(()), 50_000).expect("assigned");
@@ -78,7 +81,7 @@ fn record_ns(dispatch: Dispatch, route: &dyn Fn(u64) -> Route, run_records_max: 
         board.take_released(&mut released);
         released.clear();
     }
-    let ns = (cpu_ns() - start);
+    let ns = cpu_ns() - start;
     assert_eq!((board.counts().inflight, board.lanes()), (0, 0));
     ns / (BATCHES * BATCH_RECORDS) as f64
 }

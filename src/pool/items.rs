@@ -41,12 +41,13 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct Items {
     slab: Vec<Item>,
-    free: u32,
+    /// Free places. A stack beside the slab and not a list through it: the list's every step would wait for memory.
+    free: Vec<u32>,
 }
 
 impl Items {
     pub(crate) fn new() -> Items {
-        Items { slab: Vec::new(), free: NIL }
+        Items { slab: Vec::new(), free: Vec::new() }
     }
 
     #[inline]
@@ -79,7 +80,7 @@ impl Items {
         if queue.head == NIL {
             queue.tail = NIL;
         }
-        self.remove(id);
+        self.free.push(id);
         Some(item)
     }
 
@@ -98,7 +99,7 @@ impl Items {
                 self.slab[id as usize].next = NIL;
                 queue.tail = id;
             } else {
-                self.remove(id);
+                self.free.push(id);
             }
             id = item.next;
         }
@@ -116,22 +117,13 @@ impl Items {
 
     #[inline]
     fn insert(&mut self, item: Item) -> u32 {
-        if self.free == NIL {
-            let id = u32::try_from(self.slab.len()).expect("queued records are bounded far below 2^32");
-            assert!(id != NIL, "queued records are bounded far below 2^32");
-            self.slab.push(item);
+        if let Some(id) = self.free.pop() {
+            self.slab[id as usize] = item;
             return id;
         }
-        let id = self.free;
-        let place = &mut self.slab[id as usize];
-        self.free = place.next;
-        *place = item;
+        let id = u32::try_from(self.slab.len()).expect("queued records are bounded far below 2^32");
+        assert!(id != NIL, "queued records are bounded far below 2^32");
+        self.slab.push(item);
         id
-    }
-
-    #[inline]
-    fn remove(&mut self, id: u32) {
-        self.slab[id as usize].next = self.free;
-        self.free = id;
     }
 }
