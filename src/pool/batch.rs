@@ -24,11 +24,41 @@ pub struct Released<B> {
     pub bytes: u64,
 }
 
+/// What turns an index and an offset delta within a batch into the record's ordinal and offset.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) slot: u32,
+    pub(crate) assignment: Assignment,
+    /// Offset of the first record delivered.
+    offset: i64,
+    /// The ordinal that index 0 has or would have; it may be below zero, going round.
+    ordinal: u64,
+}
+
+impl Origin {
+    #[inline]
+    pub(crate) fn offset(&self, delta: u32) -> i64 {
+        self.offset + i64::from(delta)
+    }
+
+    #[inline]
+    pub(crate) fn ordinal(&self, index: u32) -> u64 {
+        self.ordinal.wrapping_add(u64::from(index))
+    }
+
+    /// The delta of an offset that is not below the first; offsets of a batch span less than 2^31.
+    #[inline]
+    pub(crate) fn delta(&self, offset: i64) -> u32 {
+        u32::try_from(offset - self.offset).expect("a batch spans less than 2^31 offsets")
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Entry<B> {
     pub(crate) batch: Option<Arc<B>>,
-    pub(crate) assignment: Assignment,
-    pub(crate) slot: u32,
+    pub(crate) origin: Origin,
+    /// The index that the next slice starts with, once there was one.
+    next_index: Option<u32>,
     /// Records queued or with a worker, and one more while the batch is open.
     pub(crate) live: u32,
     pub(crate) open: bool,
@@ -36,6 +66,24 @@ pub(crate) struct Entry<B> {
     /// The latest run that took records from here, and the batch's place in that run.
     pub(crate) run: u64,
     pub(crate) handle: u32,
+}
+
+impl<B> Entry<B> {
+    /// A slice of `count` records is delivered: the batch's first, or the one that follows on the last.
+    pub(crate) fn deliver(&mut self, first_index: u32, count: u32, offset: i64, ordinal: u64) {
+        match self.next_index {
+            None => {
+                self.origin.offset = offset;
+                self.origin.ordinal = ordinal.wrapping_sub(u64::from(first_index));
+            }
+            Some(next) => {
+                assert!(next == first_index, "the slices of a batch follow each other");
+                assert!(ordinal == self.origin.ordinal(next), "a partition's batches do not overlap");
+            }
+        }
+        self.next_index = Some(first_index + count);
+        self.live += count;
+    }
 }
 
 /// The slab of batches.
@@ -64,8 +112,9 @@ impl<B> Batches<B> {
     pub(crate) fn open(&mut self, slot: u32, assignment: Assignment, batch: Arc<B>, bytes: u64) -> BatchId {
         self.bytes += bytes;
         self.slot_bytes[slot as usize] += bytes;
-        let entry =
-            Entry { batch: Some(batch), assignment, slot, live: 1, open: true, bytes, run: 0, handle: 0 };
+        let origin = Origin { slot, assignment, offset: 0, ordinal: 0 };
+        let batch = Some(batch);
+        let entry = Entry { batch, origin, next_index: None, live: 1, open: true, bytes, run: 0, handle: 0 };
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = entry;
@@ -82,7 +131,7 @@ impl<B> Batches<B> {
     /// The entry of an open batch, unless its assignment has ended.
     pub(crate) fn opened(&mut self, id: BatchId) -> Option<&mut Entry<B>> {
         let entry = self.entries.get_mut(id.index as usize)?;
-        (entry.open && entry.assignment == id.assignment).then_some(entry)
+        (entry.open && entry.origin.assignment == id.assignment).then_some(entry)
     }
 
     pub(crate) fn close(&mut self, id: BatchId) {
@@ -96,7 +145,7 @@ impl<B> Batches<B> {
     pub(crate) fn close_all(&mut self, slot: u32) {
         for index in 0..self.entries.len() {
             let entry = &mut self.entries[index];
-            if entry.open && entry.slot == slot {
+            if entry.open && entry.origin.slot == slot {
                 entry.open = false;
                 self.release(index as u32, 1);
             }
@@ -113,7 +162,7 @@ impl<B> Batches<B> {
         }
         let bytes = entry.bytes;
         self.bytes -= bytes;
-        self.slot_bytes[entry.slot as usize] -= bytes;
+        self.slot_bytes[entry.origin.slot as usize] -= bytes;
         let batch = entry.batch.take().expect("a live batch has its handle");
         self.released.push(Released { batch, bytes });
         self.free.push(index);

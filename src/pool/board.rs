@@ -8,9 +8,10 @@
 //!
 //! A record costs no allocation, no atomic and no strong hash.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::batch::{BatchId, Batches, Released};
+use super::batch::{BatchId, Batches, Origin, Released};
 use super::hash::Hash;
 use super::items::{Item, Items};
 use super::lanes::Lanes;
@@ -249,14 +250,17 @@ impl<B> Board<B> {
         };
         let count = u32::try_from(records.len()).expect("a slice of a batch has few records");
         let ordinal = owned.tracker.register(records.iter().map(|record| record.offset));
-        entry.live += count;
+        if let Some(first) = records.first() {
+            entry.deliver(first_index, count, first.offset, ordinal);
+        }
+        let origin = entry.origin;
         owned.queued += u64::from(count);
         self.queued += u64::from(count);
-        let first = Item::new(id.slot, id.index, first_index, ordinal, 0);
+        let first = Item::new(id.index, first_index, 0);
         match &mut self.dispatcher {
-            Dispatcher::Lanes(lanes) => lanes.enqueue(&mut self.items, first, records),
-            Dispatcher::Hash(hash) => hash.enqueue(&mut self.items, first, records),
-            Dispatcher::Sequential(sequence) => sequence.enqueue(first, records),
+            Dispatcher::Lanes(lanes) => lanes.enqueue(&mut self.items, &origin, first, records),
+            Dispatcher::Hash(hash) => hash.enqueue(&mut self.items, &origin, first, records),
+            Dispatcher::Sequential(sequence) => sequence.enqueue(&origin, first, records),
         }
         true
     }
@@ -300,15 +304,14 @@ impl<B> Board<B> {
                 entry.run = stamp;
                 entry.handle = sources.len() as u32;
                 let batch = Arc::clone(entry.batch.as_ref().expect("a queued record's batch is live"));
-                let (index, slot, assignment) = (item.batch, entry.slot, entry.assignment);
-                sources.push(RunBatch { batch, index, slot, assignment, records: 0, ordinal_end: 0 });
+                let (index, origin) = (item.batch, entry.origin);
+                sources.push(RunBatch { batch, index, origin, records: 0, index_end: 0 });
             }
             let handle = entry.handle;
             let source = &mut sources[handle as usize];
             source.records += 1;
-            source.ordinal_end = source.ordinal_end.max(item.ordinal + 1);
-            let (offset, ordinal, index) = (item.offset, item.ordinal, item.index);
-            taken.push(RunItem { offset, ordinal, index, lane, handle });
+            source.index_end = source.index_end.max(item.index + 1);
+            taken.push(RunItem { index: item.index, delta: item.delta, lane, handle });
         };
         match &mut self.dispatcher {
             Dispatcher::Lanes(lanes) => lanes.take(&mut self.items, records_max, sink),
@@ -319,10 +322,11 @@ impl<B> Board<B> {
         self.inflight += run.items.len() as u64;
         for source in &mut run.batches {
             // Queues of ended assignments are dropped, so what is handed out belongs to the present one.
-            let owned = self.slots[source.slot as usize].owned.as_mut().expect("a queued record is owned");
+            let owned =
+                self.slots[source.origin.slot as usize].owned.as_mut().expect("a queued record is owned");
             owned.queued -= u64::from(source.records);
             owned.inflight += u64::from(source.records);
-            owned.started_end = owned.started_end.max(source.ordinal_end);
+            owned.started_end = owned.started_end.max(source.origin.ordinal(source.index_end));
             source.records = 0;
         }
     }
@@ -339,10 +343,10 @@ impl<B> Board<B> {
                 let item = &items[at];
                 let source = &mut run.batches[item.handle as usize];
                 source.records += 1;
-                if let Some(owned) = &mut self.slots[source.slot as usize].owned
-                    && owned.assignment == source.assignment
+                if let Some(owned) = &mut self.slots[source.origin.slot as usize].owned
+                    && owned.assignment == source.origin.assignment
                 {
-                    owned.tracker.finish(item.ordinal);
+                    owned.tracker.finish(source.origin.ordinal(item.index));
                     owned.inflight -= 1;
                 }
                 at += 1;
@@ -532,16 +536,20 @@ impl<B> Board<B> {
     /// Checks what the board guarantees, by a walk over everything; panics on a bug of ours. For tests.
     pub fn invariants(&self) {
         let mut queued = vec![0; self.slots.len()];
-        let mut batch_queued = std::collections::BTreeMap::<u32, u32>::new();
-        let visit = |slot: u32, ordinal: u64, batch: u32| {
+        let mut batch_queued = BTreeMap::<u32, u32>::new();
+        let origins: BTreeMap<u32, Origin> =
+            self.batches.iter().map(|(index, entry)| (index, entry.origin)).collect();
+        let visit = |item: &Item| {
+            let (slot, ordinal) = (origins[&item.batch].slot, origins[&item.batch].ordinal(item.index));
             queued[slot as usize] += 1;
-            *batch_queued.entry(batch).or_default() += 1;
+            *batch_queued.entry(item.batch).or_default() += 1;
             let owned = self.slots[slot as usize].owned.as_ref().expect("only owned records are queued");
             assert!(
                 owned.target_end.is_none_or(|end| ordinal < end),
                 "nothing beyond a drain's target is queued"
             );
             assert!(ordinal >= owned.tracker.first(), "only unfinished records are queued");
+            ordinal
         };
         match &self.dispatcher {
             Dispatcher::Lanes(lanes) => lanes.for_each(&self.items, visit),
@@ -568,7 +576,7 @@ impl<B> Board<B> {
         let mut bytes = vec![0; self.slots.len()];
         let mut live = 0;
         for (index, entry) in self.batches.iter() {
-            bytes[entry.slot as usize] += entry.bytes;
+            bytes[entry.origin.slot as usize] += entry.bytes;
             live += u64::from(entry.live - u32::from(entry.open));
             assert!(entry.live >= u32::from(entry.open) + batch_queued.get(&index).copied().unwrap_or(0));
             assert!(entry.live > 0);
@@ -603,23 +611,24 @@ impl<B> Board<B> {
 
     fn give_back(&mut self, item: &RunItem, sources: &mut [RunBatch<B>]) {
         let source = &mut sources[item.handle as usize];
-        let present = self.slots[source.slot as usize].owned.as_mut();
-        let Some(owned) = present.filter(|owned| owned.assignment == source.assignment) else {
+        let present = self.slots[source.origin.slot as usize].owned.as_mut();
+        let Some(owned) = present.filter(|owned| owned.assignment == source.origin.assignment) else {
             source.records += 1;
             return;
         };
         owned.inflight -= 1;
-        if owned.target_end.is_some_and(|end| item.ordinal >= end) {
+        let ordinal = source.origin.ordinal(item.index);
+        if owned.target_end.is_some_and(|end| ordinal >= end) {
             source.records += 1;
             return;
         }
         owned.queued += 1;
         self.queued += 1;
-        let back = Item::new(source.slot, source.index, item.index, item.ordinal, item.offset);
+        let back = Item::new(source.index, item.index, item.delta);
         match &mut self.dispatcher {
             Dispatcher::Lanes(lanes) => lanes.give_back(&mut self.items, item.lane, back),
             Dispatcher::Hash(hash) => hash.give_back(&mut self.items, item.lane, back),
-            Dispatcher::Sequential(sequence) => sequence.give_back(item.lane, back),
+            Dispatcher::Sequential(sequence) => sequence.give_back(item.lane, back, ordinal),
         }
     }
 
@@ -636,14 +645,22 @@ impl<B> Board<B> {
     fn drop_from(&mut self, slot: Slot, ordinal: u64) {
         let batches = &mut self.batches;
         let mut count = 0;
-        let mut dropped = |batch: u32, records: u32| {
-            batches.release(batch, records);
-            count += u64::from(records);
+        let mut keep = |item: &Item| {
+            let origin = batches.entry(item.batch).origin;
+            let keep = origin.slot != slot.0 || origin.ordinal(item.index) < ordinal;
+            if !keep {
+                batches.release(item.batch, 1);
+                count += 1;
+            }
+            keep
         };
         match &mut self.dispatcher {
-            Dispatcher::Lanes(lanes) => lanes.drop_from(&mut self.items, slot.0, ordinal, &mut dropped),
-            Dispatcher::Hash(hash) => hash.drop_from(&mut self.items, slot.0, ordinal, &mut dropped),
-            Dispatcher::Sequential(sequence) => sequence.drop_from(slot.0, ordinal, &mut dropped),
+            Dispatcher::Lanes(lanes) => lanes.retain(&mut self.items, slot.0, &mut keep),
+            Dispatcher::Hash(hash) => hash.retain(&mut self.items, &mut keep),
+            Dispatcher::Sequential(sequence) => sequence.drop_from(slot.0, ordinal, |batch, records| {
+                batches.release(batch, records);
+                count += u64::from(records);
+            }),
         }
         self.queued -= count;
         if let Some(owned) = self.owned_mut(slot) {

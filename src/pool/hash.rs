@@ -3,6 +3,7 @@
 //! Guarantees: a worker's records run one run at a time, in the order of delivery; so a key's records do too, across
 //! revoke and re-assignment as well, because the worker stays busy until its old record ends.
 
+use super::batch::Origin;
 use super::items::{Item, Items, Queue};
 use super::route::{Route, Routed};
 
@@ -45,7 +46,7 @@ impl Hash {
         }
     }
 
-    pub(crate) fn enqueue(&mut self, items: &mut Items, first: Item, records: &[Routed]) {
+    pub(crate) fn enqueue(&mut self, items: &mut Items, origin: &Origin, first: Item, records: &[Routed]) {
         let mut item = first;
         for record in records {
             let worker = if record.route == Route::FREE {
@@ -54,10 +55,9 @@ impl Hash {
             } else {
                 record.route.value() as usize
             };
-            item.offset = record.offset;
+            item.delta = origin.delta(record.offset);
             items.push_back(&mut self.workers[worker].queue, item);
             item.index += 1;
-            item.ordinal += 1;
         }
     }
 
@@ -89,21 +89,9 @@ impl Hash {
         own.busy = false;
     }
 
-    pub(crate) fn drop_from(
-        &mut self,
-        items: &mut Items,
-        slot: u32,
-        ordinal: u64,
-        dropped: &mut impl FnMut(u32, u32),
-    ) {
+    pub(crate) fn retain(&mut self, items: &mut Items, keep: &mut impl FnMut(&Item) -> bool) {
         for worker in &mut self.workers {
-            items.retain(&mut worker.queue, |item| {
-                let keep = item.slot != slot || item.ordinal < ordinal;
-                if !keep {
-                    dropped(item.batch, 1);
-                }
-                keep
-            });
+            items.retain(&mut worker.queue, &mut *keep);
         }
     }
 
@@ -118,9 +106,11 @@ impl Hash {
     }
 
     /// Every queued item; for the invariant check.
-    pub(crate) fn for_each(&self, items: &Items, mut visit: impl FnMut(u32, u64, u32)) {
+    pub(crate) fn for_each(&self, items: &Items, mut visit: impl FnMut(&Item) -> u64) {
         for worker in &self.workers {
-            items.iter(worker.queue).for_each(|item| visit(item.slot, item.ordinal, item.batch));
+            items.iter(worker.queue).for_each(|item| {
+                visit(item);
+            });
         }
     }
 }

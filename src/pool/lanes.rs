@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use super::batch::Origin;
 use super::items::{Item, Items, Queue};
 use super::route::{Route, Routed};
 
@@ -89,14 +90,13 @@ impl Lanes {
         Lanes { lanes: Vec::new(), vacant: Vec::new(), index: Index::new(), ready: VecDeque::new() }
     }
 
-    pub(crate) fn enqueue(&mut self, items: &mut Items, first: Item, records: &[Routed]) {
+    pub(crate) fn enqueue(&mut self, items: &mut Items, origin: &Origin, first: Item, records: &[Routed]) {
         let mut item = first;
         for record in records {
-            let id = self.lane(item.slot, record.route);
-            item.offset = record.offset;
+            let id = self.lane(origin.slot, record.route);
+            item.delta = origin.delta(record.offset);
             items.push_back(&mut self.lanes[id as usize].queue, item);
             item.index += 1;
-            item.ordinal += 1;
         }
     }
 
@@ -136,23 +136,11 @@ impl Lanes {
         }
     }
 
-    pub(crate) fn drop_from(
-        &mut self,
-        items: &mut Items,
-        slot: u32,
-        ordinal: u64,
-        dropped: &mut impl FnMut(u32, u32),
-    ) {
+    pub(crate) fn retain(&mut self, items: &mut Items, slot: u32, keep: &mut impl FnMut(&Item) -> bool) {
         for id in 0..self.lanes.len() {
             let lane = &mut self.lanes[id];
             if lane.slot == slot && lane.state != State::Vacant {
-                items.retain(&mut lane.queue, |item| {
-                    let keep = item.ordinal < ordinal;
-                    if !keep {
-                        dropped(item.batch, 1);
-                    }
-                    keep
-                });
+                items.retain(&mut lane.queue, &mut *keep);
             }
         }
         let mut ready = std::mem::take(&mut self.ready);
@@ -177,14 +165,13 @@ impl Lanes {
     }
 
     /// Visits every queued item, and checks what this file guarantees.
-    pub(crate) fn for_each(&self, items: &Items, mut visit: impl FnMut(u32, u64, u32)) {
+    pub(crate) fn for_each(&self, items: &Items, mut visit: impl FnMut(&Item) -> u64) {
         let mut keyed = 0;
         for (id, lane) in (0..).zip(&self.lanes) {
             let mut last = None;
             for item in items.iter(lane.queue) {
-                assert!(last.replace(item.ordinal) < Some(item.ordinal), "a lane is in offset order");
-                assert_eq!(item.slot, lane.slot);
-                visit(item.slot, item.ordinal, item.batch);
+                let ordinal = visit(item);
+                assert!(last.replace(ordinal) < Some(ordinal), "a lane is in offset order");
             }
             match lane.state {
                 State::Vacant => assert!(last.is_none() && self.vacant.contains(&id)),

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::batch::Origin;
 use super::board::Slot;
 use super::tracker::Assignment;
 
@@ -35,9 +36,8 @@ pub struct RunRecord<'a, B> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunItem {
-    pub(crate) offset: i64,
-    pub(crate) ordinal: u64,
     pub(crate) index: u32,
+    pub(crate) delta: u32,
     /// The dispatcher's lane, worker or slot.
     pub(crate) lane: u32,
     /// Place of the batch in [`Run::batches`].
@@ -49,12 +49,11 @@ pub(crate) struct RunItem {
 pub(crate) struct RunBatch<B> {
     pub(crate) batch: Arc<B>,
     pub(crate) index: u32,
-    pub(crate) slot: u32,
-    pub(crate) assignment: Assignment,
+    pub(crate) origin: Origin,
     /// Records of the batch in this run; while completing, those that are over.
     pub(crate) records: u32,
-    /// One past the highest ordinal among them.
-    pub(crate) ordinal_end: u64,
+    /// One past the highest index among them.
+    pub(crate) index_end: u32,
 }
 
 impl<B> Run<B> {
@@ -81,10 +80,10 @@ impl<B> Run<B> {
         Some(RunRecord {
             batch: &from.batch,
             index: item.index,
-            slot: Slot::new(from.slot),
-            assignment: from.assignment,
-            offset: item.offset,
-            ordinal: item.ordinal,
+            slot: Slot::new(from.origin.slot),
+            assignment: from.origin.assignment,
+            offset: from.origin.offset(item.delta),
+            ordinal: from.origin.ordinal(item.index),
         })
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use super::batch::Origin;
 use super::items::Item;
 use super::route::Routed;
 
@@ -12,13 +13,13 @@ use super::route::Routed;
 #[derive(Clone, Copy, Debug)]
 struct Range {
     first: Item,
+    ordinal: u64,
     len: u32,
 }
 
 impl Range {
     fn nth(&self, n: u32) -> Item {
-        let Item { slot, batch, index, ordinal, offset, .. } = self.first;
-        Item::new(slot, batch, index + n, ordinal + u64::from(n), offset + i64::from(n))
+        Item::new(self.first.batch, self.first.index + n, self.first.delta + n)
     }
 }
 
@@ -49,18 +50,17 @@ impl Sequence {
         self.queues.push(VecDeque::new());
     }
 
-    pub(crate) fn enqueue(&mut self, first: Item, records: &[Routed]) {
-        let queue = &mut self.queues[first.slot as usize];
+    pub(crate) fn enqueue(&mut self, origin: &Origin, first: Item, records: &[Routed]) {
+        let queue = &mut self.queues[origin.slot as usize];
         if queue.is_empty() && !records.is_empty() {
-            self.turns.push_back(first.slot);
+            self.turns.push_back(origin.slot);
         }
         let (mut at, mut item) = (0, first);
         for run in records.chunk_by(|a, b| a.offset + 1 == b.offset) {
             item.index = first.index + at;
-            item.ordinal = first.ordinal + u64::from(at);
-            item.offset = run[0].offset;
+            item.delta = origin.delta(run[0].offset);
             let len = u32::try_from(run.len()).expect("a slice of a batch has few records");
-            queue.push_back(Range { first: item, len });
+            queue.push_back(Range { first: item, ordinal: origin.ordinal(item.index), len });
             at += len;
         }
     }
@@ -83,7 +83,8 @@ impl Sequence {
             if count == range.len {
                 queue.pop_front();
             } else {
-                *range = Range { first: range.nth(count), len: range.len - count };
+                let ordinal = range.ordinal + u64::from(count);
+                *range = Range { first: range.nth(count), ordinal, len: range.len - count };
             }
             let over = queue.is_empty();
             if over || self.chunk_left == 0 {
@@ -96,7 +97,7 @@ impl Sequence {
         }
     }
 
-    pub(crate) fn give_back(&mut self, slot: u32, item: Item) {
+    pub(crate) fn give_back(&mut self, slot: u32, item: Item, ordinal: u64) {
         let queue = &mut self.queues[slot as usize];
         if queue.is_empty() {
             self.turns.push_front(slot);
@@ -105,11 +106,11 @@ impl Sequence {
         if let Some(range) = queue.front_mut()
             && range.first.batch == item.batch
             && range.first.index == item.index + 1
-            && range.first.offset == item.offset + 1
+            && range.first.delta == item.delta + 1
         {
-            *range = Range { first: item, len: range.len + 1 };
+            *range = Range { first: item, ordinal, len: range.len + 1 };
         } else {
-            queue.push_front(Range { first: item, len: 1 });
+            queue.push_front(Range { first: item, ordinal, len: 1 });
         }
     }
 
@@ -117,10 +118,10 @@ impl Sequence {
         self.busy = false;
     }
 
-    pub(crate) fn drop_from(&mut self, slot: u32, ordinal: u64, dropped: &mut impl FnMut(u32, u32)) {
+    pub(crate) fn drop_from(&mut self, slot: u32, ordinal: u64, mut dropped: impl FnMut(u32, u32)) {
         let queue = &mut self.queues[slot as usize];
         queue.retain_mut(|range| {
-            let keep = ordinal.saturating_sub(range.first.ordinal).min(u64::from(range.len)) as u32;
+            let keep = ordinal.saturating_sub(range.ordinal).min(u64::from(range.len)) as u32;
             if keep < range.len {
                 dropped(range.first.batch, range.len - keep);
             }
@@ -140,15 +141,15 @@ impl Sequence {
     }
 
     /// Visits every queued record, and checks what this file guarantees.
-    pub(crate) fn for_each(&self, mut visit: impl FnMut(u32, u64, u32)) {
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Item) -> u64) {
         for (slot, queue) in (0..).zip(&self.queues) {
             let in_turn = self.turns.iter().filter(|&&turn| turn == slot).count();
             assert_eq!(in_turn, usize::from(!queue.is_empty()));
             let mut next = 0;
             for range in queue {
-                assert!(range.len > 0 && range.first.ordinal >= next, "a partition is in offset order");
-                next = range.first.ordinal + u64::from(range.len);
-                (range.first.ordinal..next).for_each(|ordinal| visit(slot, ordinal, range.first.batch));
+                assert!(range.len > 0 && range.ordinal >= next, "a partition is in offset order");
+                next = range.ordinal + u64::from(range.len);
+                (0..range.len).for_each(|n| assert_eq!(visit(&range.nth(n)), range.ordinal + u64::from(n)));
             }
         }
     }
