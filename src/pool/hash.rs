@@ -47,17 +47,15 @@ impl Hash {
     }
 
     pub(crate) fn enqueue(&mut self, items: &mut Items, origin: &Origin, first: Item, records: &[Routed]) {
-        let mut item = first;
-        for record in records {
+        for (index, record) in (first.index..).zip(records) {
             let worker = if record.route == Route::FREE {
                 self.robin = (self.robin + 1) % self.workers.len();
                 self.robin
             } else {
                 record.route.value() as usize
             };
-            item.delta = origin.delta(record.offset);
+            let item = Item::new(first.batch, index, origin.delta(record.offset));
             items.push_back(&mut self.workers[worker].queue, item);
-            item.index += 1;
         }
     }
 

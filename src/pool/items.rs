@@ -16,6 +16,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
+    #[inline]
     pub(crate) fn new(batch: u32, index: u32, delta: u32) -> Item {
         Item { batch, index, delta, next: NIL }
     }
@@ -49,7 +50,8 @@ impl Items {
         Items { slab: Vec::new(), free: Vec::new() }
     }
 
-    #[inline]
+    // Not inlined, the item goes through memory and each store waits for the ones before.
+    #[inline(always)]
     pub(crate) fn push_back(&mut self, queue: &mut Queue, item: Item) {
         let id = self.insert(item);
         if queue.tail == NIL {
@@ -114,7 +116,7 @@ impl Items {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, item: Item) -> u32 {
         if let Some(id) = self.free.pop() {
             self.slab[id as usize] = item;

@@ -91,12 +91,10 @@ impl Lanes {
     }
 
     pub(crate) fn enqueue(&mut self, items: &mut Items, origin: &Origin, first: Item, records: &[Routed]) {
-        let mut item = first;
-        for record in records {
+        for (index, record) in (first.index..).zip(records) {
             let id = self.lane(origin.slot, record.route);
-            item.delta = origin.delta(record.offset);
+            let item = Item::new(first.batch, index, origin.delta(record.offset));
             items.push_back(&mut self.lanes[id as usize].queue, item);
-            item.index += 1;
         }
     }
 

@@ -256,3 +256,40 @@ fn sequential_takes_turns() {
     assert_eq!(seen, [(0, 0), (0, 1), (0, 3), (1, 0), (1, 1), (1, 3), (0, 4), (1, 4)]);
     assert_eq!(slots.map(|slot| next(&board, slot)), [5, 5]);
 }
+
+/// Thousands of lanes come and go: the lane index grows, fills and empties without losing one.
+#[test]
+fn many_lanes_come_and_go() {
+    let (mut board, slot) = board();
+    let mut random = 1_u64;
+    let mut draw = move |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let mut runs = Vec::new();
+    let mut offset = 0;
+    for round in 0..400 {
+        let records: Vec<_> =
+            (offset..).take(draw(60) as usize).map(|at| (at, Route::new(draw(2000)))).collect();
+        offset += records.len() as i64;
+        let batch = deliver(&mut board, slot, &records);
+        board.close_batch(batch, offset, 0);
+        for _ in 0..draw(6) {
+            let mut run = Run::new();
+            board.take(0, draw(12) as usize, &mut run);
+            runs.push(run);
+        }
+        // Waves: now and then nearly everything is finished.
+        while runs.len() as u64 > if round % 100 == 99 { 0 } else { draw(200) } {
+            let mut run = runs.swap_remove(draw(runs.len() as u64) as usize);
+            let finished = draw(run.len() as u64 + 1) as usize;
+            board.complete(&mut run, finished);
+        }
+        board.invariants();
+    }
+    runs.into_iter().for_each(|mut run| board.complete(&mut run, 0));
+    while let Some((_, run)) = take(&mut board) {
+        finish(&mut board, run);
+    }
+    assert_eq!((next(&board, slot), board.lanes()), (offset, 0));
+}

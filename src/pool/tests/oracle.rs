@@ -38,7 +38,7 @@ fn play(dispatch: Dispatch, ops: &[Op]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn lanes(ops in prop::collection::vec(op(), 1..150)) {
