@@ -13,9 +13,8 @@ use keylane_protocol::client::admin::Target;
 use keylane_protocol::client::net::Interest;
 use keylane_protocol::error::Error;
 use keylane_protocol::lag::{GroupLag, Survey};
-use keylane_protocol::offsets::Isolation;
 
-use crate::cli::{self, Groups, Lag, Verbosity};
+use crate::cli::{Groups, Lag, Verbosity};
 use crate::exit::Exit;
 use crate::report::Report;
 use crate::session::{Failure, Session, exit_of};
@@ -38,10 +37,6 @@ fn watch(config: &Lag, report: &Report) -> Result<Exit, Failure> {
     if !config.once {
         session.watch_signals()?;
     }
-    let isolation = match config.isolation {
-        cli::Isolation::ReadCommitted => Isolation::ReadCommitted,
-        cli::Isolation::ReadUncommitted => Isolation::ReadUncommitted,
-    };
     let mut listing = Listing::default();
     let mut skews = Skews::default();
     let mut first = true;
@@ -54,7 +49,7 @@ fn watch(config: &Lag, report: &Report) -> Result<Exit, Failure> {
             Groups::All => listing.fetch(&mut session)?,
         };
         let survey = Survey::new(names, config.topics.iter().cloned().collect());
-        let groups = session.survey(survey, isolation, until)?;
+        let groups = session.survey(survey, config.isolation, until)?;
         if first && !session.ever_up() {
             // Nothing is known that a tick could say.
             return Err(first_error(&groups).or(listing.error).map_or(Failure::Stopped, Failure::Kafka));
