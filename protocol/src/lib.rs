@@ -16,4 +16,5 @@ pub mod lag;
 pub mod metadata;
 pub mod offsets;
 pub mod partitioner;
+pub mod produce;
 pub mod records;

@@ -3,4 +3,6 @@
 pub mod admin;
 pub mod consumer;
 pub mod lag;
+pub mod make_topic;
 pub mod net;
+pub mod producer;
