@@ -1,0 +1,240 @@
+//! What `seed` writes: record i has the same key and value in every run with the same settings.
+//!
+//! Key of record i = PREFIX + (i mod K), or a Zipf rank with `--skew`. A value is half fresh text and half phrases that
+//! come again within every batch, so that it compresses about 2:1. Both halves are cut from text made once at the
+//! start: a record costs two copies and no allocation.
+
+use keylane_protocol::partitioner;
+use std::num::NonZeroU32;
+
+/// Fresh text is cut at random places of this many bytes: far more than the 64 KiB that a codec looks back.
+const FRESH_BYTES: usize = 1 << 20;
+/// Phrases are cut from this many, which every codec remembers.
+const PHRASES: usize = 32;
+/// The longest run of one half.
+const RUN_BYTES: usize = 64;
+/// Long enough for any u64.
+const DIGITS_MAX: usize = 20;
+
+const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 -";
+
+/// splitmix64 of a place in a sequence: stateless, so a record can be made again.
+pub(super) fn random(seed: u64, place: u64) -> u64 {
+    let mut bits = seed.wrapping_add(place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// Makes values.
+pub(super) struct Values {
+    seed: u64,
+    fresh: Vec<u8>,
+    phrases: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Values {
+    pub(super) fn new(seed: u64, size_bytes: usize) -> Self {
+        let letters = |start: u64, bytes: usize| -> Vec<u8> {
+            let mut text = Vec::with_capacity(bytes + 8);
+            let mut place = start;
+            while text.len() < bytes {
+                let bits = random(seed, place);
+                place += 1;
+                text.extend((0..8).map(|byte| LETTERS[(bits >> (8 * byte)) as usize % LETTERS.len()]));
+            }
+            text.truncate(bytes);
+            text
+        };
+        Values {
+            seed,
+            fresh: letters(1 << 62, FRESH_BYTES + RUN_BYTES),
+            phrases: letters(1 << 63, PHRASES * RUN_BYTES),
+            value: vec![0; size_bytes],
+        }
+    }
+
+    /// The value of record `index`.
+    #[inline]
+    pub(super) fn make(&mut self, index: u64) -> &[u8] {
+        let mut bits = random(self.seed, index);
+        for (turn, run) in self.value.chunks_mut(2 * RUN_BYTES).enumerate() {
+            if turn > 0 {
+                bits = random(bits, turn as u64);
+            }
+            let (fresh, phrase) = run.split_at_mut(run.len().div_ceil(2));
+            let from = (bits >> 32) as usize % FRESH_BYTES;
+            fresh.copy_from_slice(&self.fresh[from..from + fresh.len()]);
+            let from = bits as usize % PHRASES * RUN_BYTES;
+            phrase.copy_from_slice(&self.phrases[from..from + phrase.len()]);
+        }
+        &self.value
+    }
+}
+
+/// Makes keys and their partitions.
+pub(super) struct Keys {
+    key: Vec<u8>,
+    prefix_bytes: usize,
+    keys: u64,
+    zipf: Option<Zipf>,
+    seed: u64,
+    partitions: NonZeroU32,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str, keys: u64, skew: f64, seed: u64, partitions: NonZeroU32) -> Self {
+        let mut key = Vec::with_capacity(prefix.len() + DIGITS_MAX);
+        key.extend_from_slice(prefix.as_bytes());
+        let zipf = (skew > 0.0).then(|| Zipf::new(keys, skew));
+        // Another sequence than that of the values.
+        Keys { key, prefix_bytes: prefix.len(), keys, zipf, seed: random(seed, u64::MAX), partitions }
+    }
+
+    /// The key of record `index` and the partition that Java's producer would choose.
+    #[inline]
+    pub(super) fn make(&mut self, index: u64) -> (&[u8], i32) {
+        let number = match &self.zipf {
+            None => index % self.keys,
+            Some(zipf) => zipf.rank(random(self.seed, index)) - 1,
+        };
+        self.key.truncate(self.prefix_bytes);
+        push_decimal(&mut self.key, number);
+        (&self.key, partitioner::partition(&self.key, self.partitions))
+    }
+}
+
+#[inline]
+fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; DIGITS_MAX];
+    let mut at = DIGITS_MAX;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Ranks from 1 to n with probability ∝ rank^-s, by rejection-inversion (Hörmann and Derflinger 1996): no table, so any
+/// number of keys will do.
+struct Zipf {
+    count: f64,
+    exponent: f64,
+    low: f64,
+    high: f64,
+    squeeze: f64,
+}
+
+impl Zipf {
+    fn new(count: u64, exponent: f64) -> Self {
+        let mut zipf = Zipf { count: count as f64, exponent, low: 0.0, high: 0.0, squeeze: 0.0 };
+        zipf.low = zipf.integral(1.5) - 1.0;
+        zipf.high = zipf.integral(zipf.count + 0.5);
+        zipf.squeeze = 2.0 - zipf.inverse(zipf.integral(2.5) - (2f64.ln() * -exponent).exp());
+        zipf
+    }
+
+    fn rank(&self, bits: u64) -> u64 {
+        let mut bits = bits;
+        loop {
+            let uniform = (bits >> 11) as f64 / (1u64 << 53) as f64;
+            let area = self.high + uniform * (self.low - self.high);
+            let x = self.inverse(area);
+            let rank = (x + 0.5).floor().clamp(1.0, self.count);
+            let density = (rank.ln() * -self.exponent).exp();
+            if rank - x <= self.squeeze || area >= self.integral(rank + 0.5) - density {
+                return rank as u64;
+            }
+            bits = random(bits, 0);
+        }
+    }
+
+    /// ∫ t^-s dt from 1 to x.
+    fn integral(&self, x: f64) -> f64 {
+        let log = x.ln();
+        let power = (1.0 - self.exponent) * log;
+        // (e^p - 1) / p, which is 1 at 0.
+        let factor = if power.abs() > 1e-8 { power.exp_m1() / power } else { 1.0 + power / 2.0 };
+        factor * log
+    }
+
+    fn inverse(&self, area: f64) -> f64 {
+        let product = (area * (1.0 - self.exponent)).max(-1.0);
+        let factor = if product.abs() > 1e-8 { product.ln_1p() / product } else { 1.0 - product / 2.0 };
+        (factor * area).exp()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn partitions(count: u32) -> NonZeroU32 {
+        NonZeroU32::new(count).unwrap()
+    }
+
+    #[test]
+    fn keys_go_in_turn_and_where_java_puts_them() {
+        let mut keys = Keys::new("key-", 3, 0.0, 1, partitions(6));
+        let made: Vec<_> = (0..4).map(|index| keys.make(index).0.to_vec()).collect();
+        assert_eq!(made, [b"key-0", b"key-1", b"key-2", b"key-0"]);
+        // CASES 22.
+        for (prefix, index, count, expected) in [("100:", 48069, 12, 9), ("", 21, 7, 3)] {
+            let mut keys = Keys::new(prefix, u64::MAX, 0.0, 1, partitions(count));
+            assert_eq!(keys.make(index).1, expected, "{prefix}{index}");
+        }
+        let mut keys = Keys::new("", u64::MAX, 0.0, 1, partitions(1));
+        assert_eq!(keys.make(u64::MAX - 1).0, (u64::MAX - 1).to_string().as_bytes());
+    }
+
+    #[test]
+    fn skew_follows_zipf() {
+        for exponent in [0.5, 1.0, 1.5] {
+            let (count, draws) = (50u64, 200_000u64);
+            let zipf = Zipf::new(count, exponent);
+            let mut seen = vec![0u64; count as usize];
+            for draw in 0..draws {
+                seen[zipf.rank(random(7, draw)) as usize - 1] += 1;
+            }
+            let total: f64 = (1..=count).map(|rank| (rank as f64).powf(-exponent)).sum();
+            for (rank, seen) in (1u64..).zip(&seen) {
+                let expected = (rank as f64).powf(-exponent) / total * draws as f64;
+                let error = (*seen as f64 - expected).abs();
+                assert!(error < 5.0 * expected.sqrt() + 1.0, "s={exponent} rank {rank}: {seen}, not {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_seeded_and_differ() {
+        let mut one = Values::new(1, 100);
+        let first = one.make(0).to_vec();
+        assert_ne!(first, one.make(1));
+        assert_eq!(first, Values::new(1, 100).make(0));
+        assert_ne!(first, Values::new(2, 100).make(0));
+        for size in [0, 1, 7, 127, 128, 129, 10_000] {
+            assert_eq!(Values::new(1, size).make(5).len(), size);
+        }
+    }
+
+    #[test]
+    fn values_compress_about_two_to_one() {
+        use keylane_protocol::records::{BatchBuilder, Codec, ProducerStamp};
+        for size in [100, 1000] {
+            let mut values = Values::new(1, size);
+            let mut builder = BatchBuilder::new();
+            for index in 0..400_000 / size as u64 {
+                builder.append(Some(b"key-1"), Some(values.make(index)), &[], 0).unwrap();
+            }
+            let unpacked = builder.bytes();
+            let packed = builder.finish(Codec::Lz4, &ProducerStamp::NONE).unwrap().len();
+            let ratio = unpacked as f64 / packed as f64;
+            assert!((1.6..2.4).contains(&ratio), "{size} bytes: {ratio}");
+        }
+    }
+}
