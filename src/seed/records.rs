@@ -1,22 +1,18 @@
 //! What `seed` writes: record i has the same key and value in every run with the same settings.
 //!
 //! Key of record i = PREFIX + (i mod K), or a Zipf rank with `--skew`. A value is half fresh text and half phrases that
-//! come again within every batch, so that it compresses about 2:1. Both halves are cut from text made once at the
-//! start: a record costs two copies and no allocation.
+//! come again within every batch, so that it compresses about 2:1. Fresh text is computed, eight letters at a time: to
+//! cut it out of a pool too large for a codec to remember costs a cache miss a record, several times as much.
 
 use keylane_protocol::partitioner;
 use std::num::NonZeroU32;
 
-/// Fresh text is cut at random places of this many bytes: far more than the 64 KiB that a codec looks back.
-const FRESH_BYTES: usize = 1 << 20;
 /// Phrases are cut from this many, which every codec remembers.
 const PHRASES: usize = 32;
 /// The longest run of one half.
 const RUN_BYTES: usize = 64;
 /// Long enough for any u64.
 const DIGITS_MAX: usize = 20;
-
-const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 -";
 
 /// splitmix64 of a place in a sequence: stateless, so a record can be made again.
 pub(super) fn random(seed: u64, place: u64) -> u64 {
@@ -26,47 +22,57 @@ pub(super) fn random(seed: u64, place: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
+/// Eight letters and digits (a to z, 2 to 7) of 40 of the bits.
+#[inline]
+fn letters(bits: u64) -> [u8; 8] {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let fives = bits & (0x1f * EACH);
+    // A byte of 1 for each of 26 to 31, which become digits; no byte carries into the next.
+    let digits = ((fives + (0x80 - 26) * EACH) >> 7) & EACH;
+    (fives + u64::from(b'a') * EACH - digits * u64::from(b'a' + 26 - b'2')).to_le_bytes()
+}
+
+/// Fills `out` with text. Returns where the sequence stands.
+#[inline]
+fn fill(out: &mut [u8], mut state: u64) -> u64 {
+    let mut step = || {
+        state = state.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        letters(state ^ (state >> 31))
+    };
+    let (eights, rest) = out.as_chunks_mut::<8>();
+    for eight in eights {
+        *eight = step();
+    }
+    if !rest.is_empty() {
+        let last = step();
+        let bytes = rest.len();
+        rest.copy_from_slice(&last[..bytes]);
+    }
+    state
+}
+
 /// Makes values.
 pub(super) struct Values {
     seed: u64,
-    fresh: Vec<u8>,
     phrases: Vec<u8>,
     value: Vec<u8>,
 }
 
 impl Values {
     pub(super) fn new(seed: u64, size_bytes: usize) -> Self {
-        let letters = |start: u64, bytes: usize| -> Vec<u8> {
-            let mut text = Vec::with_capacity(bytes + 8);
-            let mut place = start;
-            while text.len() < bytes {
-                let bits = random(seed, place);
-                place += 1;
-                text.extend((0..8).map(|byte| LETTERS[(bits >> (8 * byte)) as usize % LETTERS.len()]));
-            }
-            text.truncate(bytes);
-            text
-        };
-        Values {
-            seed,
-            fresh: letters(1 << 62, FRESH_BYTES + RUN_BYTES),
-            phrases: letters(1 << 63, PHRASES * RUN_BYTES),
-            value: vec![0; size_bytes],
-        }
+        let mut phrases = vec![0; PHRASES * RUN_BYTES];
+        fill(&mut phrases, random(seed, u64::MAX));
+        Values { seed, phrases, value: vec![0; size_bytes] }
     }
 
     /// The value of record `index`.
     #[inline]
     pub(super) fn make(&mut self, index: u64) -> &[u8] {
-        let mut bits = random(self.seed, index);
-        for (turn, run) in self.value.chunks_mut(2 * RUN_BYTES).enumerate() {
-            if turn > 0 {
-                bits = random(bits, turn as u64);
-            }
+        let mut state = random(self.seed, index);
+        for run in self.value.chunks_mut(2 * RUN_BYTES) {
+            let from = (state >> 32) as usize % PHRASES * RUN_BYTES;
             let (fresh, phrase) = run.split_at_mut(run.len().div_ceil(2));
-            let from = (bits >> 32) as usize % FRESH_BYTES;
-            fresh.copy_from_slice(&self.fresh[from..from + fresh.len()]);
-            let from = bits as usize % PHRASES * RUN_BYTES;
+            state = fill(fresh, state);
             phrase.copy_from_slice(&self.phrases[from..from + phrase.len()]);
         }
         &self.value
@@ -89,7 +95,8 @@ impl Keys {
         key.extend_from_slice(prefix.as_bytes());
         let zipf = (skew > 0.0).then(|| Zipf::new(keys, skew));
         // Another sequence than that of the values.
-        Keys { key, prefix_bytes: prefix.len(), keys, zipf, seed: random(seed, u64::MAX), partitions }
+        let seed = random(seed, u64::MAX - 1);
+        Keys { key, prefix_bytes: prefix.len(), keys, zipf, seed, partitions }
     }
 
     /// The key of record `index` and the partition that Java's producer would choose.
@@ -205,9 +212,20 @@ mod tests {
             for (rank, seen) in (1u64..).zip(&seen) {
                 let expected = (rank as f64).powf(-exponent) / total * draws as f64;
                 let error = (*seen as f64 - expected).abs();
-                assert!(error < 5.0 * expected.sqrt() + 1.0, "s={exponent} rank {rank}: {seen}, not {expected}");
+                assert!(
+                    error < 5.0 * expected.sqrt() + 1.0,
+                    "s={exponent} rank {rank}: {seen}, not {expected}"
+                );
             }
         }
+    }
+
+    #[test]
+    fn fresh_text_is_letters_and_digits() {
+        let mut text = vec![0; 4099];
+        fill(&mut text, 1);
+        assert!(text.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7')));
+        assert!((b'a'..=b'z').chain(b'2'..=b'7').all(|letter| text.contains(&letter)));
     }
 
     #[test]

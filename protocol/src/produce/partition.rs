@@ -54,6 +54,9 @@ pub(super) struct Partition {
     /// None while not idempotent, or until an id is given.
     pub(super) identity: Option<Identity>,
     next_sequence: i32,
+    /// A batch was acknowledged under this identity. A broker that knows nothing of a producer takes any sequence as
+    /// its first (KIP-360), so until then a second batch could be stored before the first.
+    proven: bool,
     /// Batches in the queue that are out.
     out: usize,
     /// Requests without an outcome that carry a batch of this partition, expired ones included.
@@ -90,6 +93,7 @@ impl Partition {
             appended: 0,
             identity,
             next_sequence: 0,
+            proven: false,
             out: 0,
             requests: 0,
             gap: false,
@@ -157,7 +161,8 @@ impl Partition {
     /// What may be sent now, by the rules of order and idempotence.
     pub(super) fn next(&self, now: Duration, rules: &Rules) -> Next {
         let waits_for_identity = rules.idempotent && self.identity.is_none();
-        if self.requests >= rules.in_flight_max || self.refused || now < self.retry_at || waits_for_identity {
+        let in_flight_max = if self.proven { rules.in_flight_max } else { 1 };
+        if self.requests >= in_flight_max || self.refused || now < self.retry_at || waits_for_identity {
             return Next::Nothing;
         }
         let at = self.queue.iter().position(|batch| !batch.out).unwrap_or(self.queue.len());
@@ -205,9 +210,12 @@ impl Partition {
 
     /// Takes a batch out of the queue for good.
     pub(super) fn resolve(&mut self, at: usize, result: Result<i64, Error>, idempotent: bool) -> Delivery {
-        let Some(batch) = self.queue.remove(at) else { unreachable!("only a batch of the queue is resolved") };
+        let Some(batch) = self.queue.remove(at) else {
+            unreachable!("only a batch of the queue is resolved")
+        };
         self.out -= usize::from(batch.out);
         self.gap |= idempotent && result.is_err();
+        self.proven |= result.is_ok();
         let (topic, partition) = (&self.at.topic, self.at.partition);
         Delivery {
             slot: self.slot,
@@ -254,6 +262,7 @@ impl Partition {
         assert!(self.requests == 0, "nothing is out while the stamps change");
         self.identity = identity;
         self.next_sequence = 0;
+        self.proven = false;
         self.gap = false;
         self.refused = false;
         let Some(identity) = identity else { return };
@@ -267,6 +276,11 @@ impl Partition {
 
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.open.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_proven(&mut self) {
+        self.proven = true;
     }
 
     #[cfg(test)]
