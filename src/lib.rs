@@ -5,6 +5,8 @@ pub mod driver;
 pub mod exit;
 pub mod group;
 pub mod handler;
+pub mod lag;
+pub mod pool;
 pub mod report;
 pub mod seed;
 mod session;

@@ -45,7 +45,7 @@ fn run(command: Command, report: &Report) -> Exit {
         Command::Lag(lag) => Ok(keylane::lag::run(&lag, report)),
         Command::Topic(topic) => Ok(keylane::topic::run(&topic, report)),
         Command::Group(group) => Ok(keylane::group::run(&group, report)),
-        Command::Seed(_) => Ok(Exit::Bug),
+        Command::Seed(seed) => Ok(keylane::seed::run(&seed, report)),
     };
     ended.unwrap_or_else(|error| {
         report.error(format!("the system refuses what keylane needs: {error}"));

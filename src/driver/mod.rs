@@ -4,7 +4,6 @@
 //! waits for the next event. Timers are looked at on every pass, whether events came or not: a busy socket never
 //! starves a heartbeat. Names are resolved on a thread of their own, and all addresses of a name are tried in turn.
 
-mod clients;
 mod resolver;
 pub mod signals;
 
