@@ -9,36 +9,20 @@ use std::time::Duration;
 
 use keylane_protocol::admin::offsets::{Found, OffsetSearch};
 use keylane_protocol::admin::{Answer, Question};
-use keylane_protocol::client::admin::{Admin, CallId, Notice, Tag, Target};
+use keylane_protocol::client::admin::{Admin, CallId, Notice, Target};
 use keylane_protocol::client::lag::SurveyRun;
-use keylane_protocol::client::net::{Interest, Net};
+use keylane_protocol::client::net::Interest;
 use keylane_protocol::error::{Class, Error, Fault};
 use keylane_protocol::lag::{GroupLag, Survey};
 use keylane_protocol::metadata::{Metadata, TopicState};
 use keylane_protocol::offsets::Isolation;
 
 use crate::cli::Common;
+use crate::driver::Driver;
 use crate::driver::signals::{self, SignalCount};
-use crate::driver::{Client, Driver};
 use crate::exit::Exit;
 use crate::pool::role::net_config;
 use crate::report::Report;
-
-impl Client for Admin {
-    type Tag = Tag;
-
-    fn net(&mut self) -> &mut Net<Tag> {
-        Admin::net(self)
-    }
-
-    fn poll(&mut self, now: Duration) {
-        Admin::poll(self, now);
-    }
-
-    fn deadline(&self) -> Option<Duration> {
-        Admin::deadline(self)
-    }
-}
 
 /// Why a command cannot go on.
 #[derive(Debug)]

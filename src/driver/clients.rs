@@ -2,10 +2,44 @@
 
 use std::time::Duration;
 
+use keylane_protocol::client::admin::{self, Admin};
+use keylane_protocol::client::consumer::{self, Consumer};
 use keylane_protocol::client::net::Net;
 use keylane_protocol::client::producer::{Producer, ProducerTag};
 
 use super::Client;
+
+impl Client for Admin {
+    type Tag = admin::Tag;
+
+    fn net(&mut self) -> &mut Net<admin::Tag> {
+        Admin::net(self)
+    }
+
+    fn poll(&mut self, now: Duration) {
+        Admin::poll(self, now);
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        Admin::deadline(self)
+    }
+}
+
+impl Client for Consumer {
+    type Tag = consumer::Tag;
+
+    fn net(&mut self) -> &mut Net<consumer::Tag> {
+        Consumer::net(self)
+    }
+
+    fn poll(&mut self, now: Duration) {
+        Consumer::poll(self, now);
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        Consumer::deadline(self)
+    }
+}
 
 impl Client for Producer {
     type Tag = ProducerTag;

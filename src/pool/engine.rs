@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use keylane_protocol::client::consumer::{Consumer, Event, LostReason, Start, Tag};
-use keylane_protocol::client::net::Net;
+use keylane_protocol::client::consumer::{Consumer, Event, LostReason, Start};
 use keylane_protocol::error::{Class, Error, Fault};
 use keylane_protocol::fetch::FetchedBatch;
 use keylane_protocol::metadata::TopicPartition;
@@ -25,26 +24,10 @@ use super::route::{NullKey, Router, Routing};
 use super::shared::{Attention, Failure, RecordBatch, Shared};
 use super::stats::{Limit, Totals, rate};
 use crate::cli::Verbosity;
+use crate::driver::Driver;
 use crate::driver::signals::SignalCount;
-use crate::driver::{Client, Driver};
 use crate::exit::Exit;
 use crate::report::{Fields, Report};
-
-impl Client for Consumer {
-    type Tag = Tag;
-
-    fn net(&mut self) -> &mut Net<Tag> {
-        Consumer::net(self)
-    }
-
-    fn poll(&mut self, now: Duration) {
-        Consumer::poll(self, now);
-    }
-
-    fn deadline(&self) -> Option<Duration> {
-        Consumer::deadline(self)
-    }
-}
 
 /// When offsets are committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +109,8 @@ pub(super) struct Engine {
     /// A partition is as far ahead of its first unfinished record as it may be.
     pub(super) held_back: bool,
     waited_for_broker: bool,
+    /// Records wait and workers may be idle: deliver again before waiting.
+    pub(super) fill_again: bool,
     /// A partition whose data is damaged: the run ends at it.
     pub(super) damaged: Option<Error>,
 }
@@ -165,6 +150,7 @@ impl Engine {
             stats_before: (0, now),
             held_back: false,
             waited_for_broker: false,
+            fill_again: false,
             damaged: None,
             config,
         }
@@ -202,6 +188,9 @@ impl Engine {
     fn deadline(&self) -> Option<Duration> {
         let revoking = self.revoking.as_ref().map(|revoking| revoking.deadline);
         let start = self.start_deadline();
+        if self.fill_again {
+            return Some(Duration::ZERO);
+        }
         [self.commit_due, self.stats_due, revoking, start, self.ending_deadline()].into_iter().flatten().min()
     }
 

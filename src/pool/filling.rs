@@ -10,10 +10,10 @@ use super::shared::Attention;
 
 /// What one partition may be given in this pass.
 struct Room {
-    /// Records.
+    /// Records that may be delivered.
     records: u64,
-    /// Whether a batch may be unpacked, or fetched.
-    bytes: bool,
+    /// Whether more may be fetched.
+    fetch: bool,
 }
 
 impl Engine {
@@ -25,10 +25,10 @@ impl Engine {
         }
         let rooms = self.rooms();
         let mut count_room = self.config.count.map_or(u64::MAX, |count| count - self.delivered);
+        let delivered_before = self.delivered;
         let mut starved = false;
         for ((at, intake), room) in self.intakes.iter_mut().zip(rooms) {
-            let records = if room.bytes { room.records.min(count_room) } else { 0 };
-            match intake.fill(&self.shared, &mut self.spares, records) {
+            match intake.fill(&self.shared, &mut self.spares, room.records.min(count_room)) {
                 Ok(delivered) => {
                     count_room -= delivered;
                     self.delivered += delivered;
@@ -37,12 +37,13 @@ impl Engine {
                     self.damaged.get_or_insert(error);
                 }
             }
-            starved |= intake.has_feed();
-            let fetchable =
-                room.bytes && (intake.feed_bytes() as u64) < self.partition_fetch_bytes && count_room > 0;
-            self.consumer.set_fetchable(at, fetchable);
+            starved |= intake.has_feed() && count_room > 0;
+            let few = (intake.feed_bytes() as u64) < self.partition_fetch_bytes;
+            self.consumer.set_fetchable(at, room.fetch && few && count_room > 0);
         }
         let mut state = self.shared.lock();
+        // The workers may have finished everything by now: then nobody would wake us for what still waits.
+        self.fill_again = starved && state.board.queued() == 0 && self.delivered > delivered_before;
         if state.attention != Attention::Always {
             state.attention = if starved {
                 Attention::WhenQueuedAtMost(state.board.queued() / 2)
@@ -57,6 +58,7 @@ impl Engine {
         let mut records = Vec::with_capacity(self.intakes.len());
         let mut bytes = Vec::with_capacity(self.intakes.len());
         let mut ahead = Vec::with_capacity(self.intakes.len());
+        let mut unpacked = Vec::with_capacity(self.intakes.len());
         let mut feed = 0;
         let state = self.shared.lock();
         for (at, intake) in &self.intakes {
@@ -67,6 +69,7 @@ impl Engine {
             feed += intake.feed_bytes() as u64;
             records.push(Demand { held, hungry });
             bytes.push(Demand { held: held_bytes + intake.feed_bytes() as u64, hungry });
+            unpacked.push(held_bytes);
             ahead.push(self.config.ahead_max.saturating_sub(past));
         }
         drop(state);
@@ -76,15 +79,18 @@ impl Engine {
         let record_budget = Budget::new(self.config.records_max, records.iter().copied());
         let byte_budget = Budget::new(limit, bytes.iter().copied());
         self.held_back = ahead.contains(&0);
-        records
-            .iter()
-            .zip(&bytes)
-            .zip(&ahead)
-            .map(|((records, bytes), ahead)| Room {
-                records: record_budget.room(*records).min(*ahead),
-                bytes: byte_budget.room(*bytes) >= self.partition_fetch_bytes || bytes.held == 0,
-            })
-            .collect()
+        let mut rooms = Vec::with_capacity(records.len());
+        for (at, (records, bytes)) in records.iter().zip(&bytes).enumerate() {
+            let room = byte_budget.room(*bytes);
+            // One batch is always admitted: a partition that holds nothing unpacked may unpack what it has, and one
+            // that has nothing at all may fetch.
+            let unpack = room > 0 || unpacked[at] == 0;
+            rooms.push(Room {
+                records: if unpack { record_budget.room(*records).min(ahead[at]) } else { 0 },
+                fetch: room >= self.partition_fetch_bytes || bytes.held == 0,
+            });
+        }
+        rooms
     }
 
     /// Takes back the buffers of batches that are done.

@@ -11,9 +11,8 @@ use std::io;
 use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use keylane_protocol::api::Api;
 use keylane_protocol::client::make_topic::MakeTopic;
-use keylane_protocol::client::net::{Net, NetConfig};
+use keylane_protocol::client::net::Net;
 use keylane_protocol::client::producer::{Producer, ProducerNote};
 use keylane_protocol::error::{Class, Error, Fault};
 use keylane_protocol::metadata::TopicPartition;
@@ -24,7 +23,9 @@ use crate::cli::{self, Seed, Verbosity};
 use crate::driver::Driver;
 use crate::driver::signals::{self, SignalCount};
 use crate::exit::Exit;
+use crate::pool::role::net_config;
 use crate::report::Report;
+use crate::session;
 
 use latency::Latency;
 use records::{Keys, Values};
@@ -38,9 +39,6 @@ const REQUESTS_IN_FLIGHT_MAX: usize = 2;
 const STATS_INTERVAL: Duration = Duration::from_secs(1);
 /// With `--rate`, the loop sleeps at least this long between two slices.
 const RATE_TICK: Duration = Duration::from_millis(1);
-const METADATA_AGE_MAX: Duration = Duration::from_secs(300);
-const RECONNECT_BACKOFF: Duration = Duration::from_millis(50);
-const RECONNECT_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Reasons of failed records that are told; the rest is counted.
 const REASONS_MAX: usize = 10;
 
@@ -51,7 +49,7 @@ pub fn run(config: &Seed, report: &Report) -> Exit {
         report.error(format!("this build is without {codec} compression; choose another --compression"));
         return Exit::Usage;
     }
-    match Run::new(config, report, codec).and_then(Run::to_end) {
+    match Run::new(config, report, codec).and_then(Run::run) {
         Ok(exit) => exit,
         Err(error) => {
             report.error(format!("the network loop: {error}"));
@@ -67,18 +65,6 @@ fn codec(compression: cli::Compression) -> Codec {
         cli::Compression::Gzip => Codec::Gzip,
         cli::Compression::Snappy => Codec::Snappy,
         cli::Compression::Zstd => Codec::Zstd,
-    }
-}
-
-fn net_config(common: &cli::Common) -> NetConfig {
-    NetConfig {
-        bootstrap: common.brokers.clone(),
-        client_id: common.client_id.clone(),
-        request_timeout: common.request_timeout,
-        reconnect_backoff: RECONNECT_BACKOFF,
-        reconnect_backoff_max: RECONNECT_BACKOFF_MAX,
-        metadata_age_max: METADATA_AGE_MAX,
-        seed: u64::from(std::process::id()),
     }
 }
 
@@ -173,7 +159,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn to_end(mut self) -> io::Result<Exit> {
+    fn run(mut self) -> io::Result<Exit> {
         let exit = match self.wait_for_topic()? {
             Some(exit) => exit,
             None => {
@@ -440,13 +426,10 @@ impl<'a> Run<'a> {
 
 /// The exit for an error that ends the run.
 fn exit_of(error: &Error) -> Exit {
-    match error.class() {
-        Class::Denied => Exit::Denied,
-        _ => match (&error.fault, error.context.api) {
-            (Fault::Disconnected(_) | Fault::TimedOut(_), _) => Exit::Unavailable,
-            (Fault::Policy(_), None | Some(Api::Produce)) => Exit::Partly,
-            _ => Exit::Refused,
-        },
+    match error.fault {
+        // A record that no batch can hold.
+        Fault::Policy(_) => Exit::Partly,
+        _ => session::exit_of(error),
     }
 }
 

@@ -37,6 +37,8 @@ pub enum ProducerNote {
 
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How often it is looked whether requests without an answer are written.
+const WRITTEN_TICK: Duration = Duration::from_millis(1);
 /// Notes that nobody reads are dropped beyond this many.
 const NOTES_MAX: usize = 64;
 
@@ -182,7 +184,10 @@ impl Producer {
             (self.accumulator.wants_identity() && !self.identity_in_flight && self.failure.is_none())
                 .then_some(self.identity_not_before);
         let topic = self.topic.as_ref().and_then(MakeTopic::deadline);
-        let others = identity.into_iter().chain(topic).filter(|due| *due > self.looked_at).min();
+        // No event says that bytes were written.
+        let written = (!self.unanswered.is_empty()).then(|| self.looked_at + WRITTEN_TICK);
+        let others =
+            identity.into_iter().chain(topic).chain(written).filter(|due| *due > self.looked_at).min();
         self.accumulator.deadline().into_iter().chain(others).min()
     }
 

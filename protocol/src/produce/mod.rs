@@ -236,11 +236,11 @@ impl Accumulator {
             return Err(AppendError::Full);
         }
         let partition = &mut self.partitions[slot.index()];
-        if !partition.open().is_empty() && partition.open().bytes() + bytes > self.config.batch_bytes_max {
-            if let Err(failed) = partition.close(self.config.codec) {
-                self.charged_bytes -= failed.charged_bytes;
-                self.deliveries.push_back(failed);
-            }
+        let is_full =
+            !partition.open().is_empty() && partition.open().bytes() + bytes > self.config.batch_bytes_max;
+        if is_full && let Err(failed) = partition.close(self.config.codec) {
+            self.charged_bytes -= failed.charged_bytes;
+            self.deliveries.push_back(failed);
         }
         let partition = &mut self.partitions[slot.index()];
         let open = partition.open();

@@ -179,11 +179,11 @@ impl World {
             self.accumulator.set_identity(42, 0);
         }
         self.accumulator.on_timeout(self.now);
-        if self.accumulator.take_wants_metadata() {
-            if let Some(TopicState::Known(topic)) = self.metadata.topics.get_mut("t") {
-                for (partition, leader) in self.leaders.iter().enumerate() {
-                    topic.partitions.insert(partition as i32, *leader);
-                }
+        if self.accumulator.take_wants_metadata()
+            && let Some(TopicState::Known(topic)) = self.metadata.topics.get_mut("t")
+        {
+            for (partition, leader) in self.leaders.iter().enumerate() {
+                topic.partitions.insert(partition as i32, *leader);
             }
         }
         while let Some((node, id, request)) = self.accumulator.next_request(&self.metadata, self.now) {
