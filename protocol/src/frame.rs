@@ -34,6 +34,8 @@ struct PoolShared {
     /// Idle buffers, each initialised to its full length.
     idle: Mutex<Vec<Vec<u8>>>,
     held_bytes: AtomicUsize,
+    /// The largest buffer asked for: all are made so large, so that any of them serves again.
+    largest_bytes: AtomicUsize,
 }
 
 /// Idle buffers kept; more are given back to the allocator.
@@ -60,7 +62,8 @@ impl BufferPool {
         // None is large enough: one of them makes room, so that the pool follows the size in use.
         idle.pop();
         drop(idle);
-        vec![0; length.next_multiple_of(1 << 20)]
+        let length = length.next_multiple_of(1 << 20);
+        vec![0; length.max(self.shared.largest_bytes.fetch_max(length, Ordering::Relaxed))]
     }
 
     fn put(&self, buffer: Vec<u8>) {

@@ -59,6 +59,11 @@ impl Handler {
         self.config.can_block()
     }
 
+    /// Whether there is nothing to be done with a record: `--work-delay 0` alone.
+    pub fn does_nothing(&self) -> bool {
+        !self.can_block() && self.config.print.is_none()
+    }
+
     /// Handles one record. Its output may wait for [`Handler::flush`].
     ///
     /// # Errors

@@ -45,6 +45,8 @@ pub enum Dispatch {
         /// Number of workers, not 0.
         workers: u32,
     },
+    /// Any idle worker takes the next partition that no other worker has.
+    Partitions,
     /// One worker; the partitions in turn.
     Sequential {
         /// Records that a partition gives before the next one's turn, not 0.
@@ -158,8 +160,9 @@ impl<B> Board<B> {
         let dispatcher = match dispatch {
             Dispatch::Lanes => Dispatcher::Lanes(Lanes::new()),
             Dispatch::Hash { workers } => Dispatcher::Hash(Hash::new(workers)),
+            Dispatch::Partitions => Dispatcher::Sequential(Sequence::side_by_side()),
             Dispatch::Sequential { chunk_records_max } => {
-                Dispatcher::Sequential(Sequence::new(chunk_records_max))
+                Dispatcher::Sequential(Sequence::one_at_a_time(chunk_records_max))
             }
         };
         Board {
@@ -340,16 +343,24 @@ impl<B> Board<B> {
         while at < finished {
             let lane = items[at].lane;
             while at < finished && items[at].lane == lane {
-                let item = &items[at];
-                let source = &mut run.batches[item.handle as usize];
-                source.records += 1;
+                // Neighbours in a batch are finished together.
+                let RunItem { handle, index, .. } = items[at];
+                let follows = |item: &RunItem, n: u32| {
+                    item.handle == handle && item.index == index + n && item.lane == lane
+                };
+                let mut count = 1;
+                while at + (count as usize) < finished && follows(&items[at + count as usize], count) {
+                    count += 1;
+                }
+                let source = &mut run.batches[handle as usize];
+                source.records += count;
                 if let Some(owned) = &mut self.slots[source.origin.slot as usize].owned
                     && owned.assignment == source.origin.assignment
                 {
-                    owned.tracker.finish(source.origin.ordinal(item.index));
-                    owned.inflight -= 1;
+                    owned.tracker.finish(source.origin.ordinal(index), u64::from(count));
+                    owned.inflight -= u64::from(count);
                 }
-                at += 1;
+                at += count as usize;
             }
             if at < finished || items.get(at).is_none_or(|item| item.lane != lane) {
                 self.release(lane, false);
@@ -637,7 +648,7 @@ impl<B> Board<B> {
         match &mut self.dispatcher {
             Dispatcher::Lanes(lanes) => lanes.release(lane, first),
             Dispatcher::Hash(hash) => hash.release(lane),
-            Dispatcher::Sequential(sequence) => sequence.release(),
+            Dispatcher::Sequential(sequence) => sequence.release(lane),
         }
     }
 

@@ -51,6 +51,7 @@ impl Engine {
                 Attention::WhenIdle
             };
         }
+        self.shared.wake_workers(state, true);
     }
 
     fn rooms(&mut self) -> Vec<Room> {

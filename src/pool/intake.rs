@@ -20,7 +20,9 @@ use super::shared::{RecordBatch, Shared};
 /// Records delivered under one lock.
 const CHUNK_RECORDS: usize = 512;
 /// Spare buffers kept of each kind.
-const SPARE_BUFFERS_MAX: usize = 3;
+const SPARE_BUFFERS_MAX: usize = 16;
+/// Bytes of spare payload buffers kept.
+const SPARE_BYTES_MAX: usize = 12 << 20;
 /// A batch that unpacks to more is refused: Kafka's own limits are far below.
 const PAYLOAD_BYTES_MAX: usize = 256 << 20;
 
@@ -28,6 +30,7 @@ const PAYLOAD_BYTES_MAX: usize = 256 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Spares {
     payloads: Vec<Vec<u8>>,
+    payload_bytes: usize,
     positions: Vec<Vec<u32>>,
     routed: Vec<Vec<Routed>>,
 }
@@ -37,19 +40,30 @@ impl Spares {
     pub(super) fn reclaim(&mut self, released: Released<RecordBatch>) {
         let Ok(batch) = Arc::try_unwrap(released.batch) else { return };
         let payload = batch.payload.into_vec();
-        if payload.capacity() > 0 && self.payloads.len() < SPARE_BUFFERS_MAX {
-            self.payloads.push(payload);
-        }
+        self.put_payload(payload);
         if self.positions.len() < SPARE_BUFFERS_MAX {
             self.positions.push(batch.positions);
         }
     }
 
+    fn put_payload(&mut self, payload: Vec<u8>) {
+        let room = self.payload_bytes + payload.capacity() <= SPARE_BYTES_MAX;
+        if payload.capacity() > 0 && room && self.payloads.len() < SPARE_BUFFERS_MAX {
+            self.payload_bytes += payload.capacity();
+            self.payloads.push(payload);
+        }
+    }
+
     /// Bytes kept.
     pub(super) fn bytes(&self) -> u64 {
-        let payloads: usize = self.payloads.iter().map(Vec::capacity).sum();
         let positions: usize = self.positions.iter().map(|spare| spare.capacity() * 4).sum();
-        (payloads + positions) as u64
+        (self.payload_bytes + positions) as u64
+    }
+
+    fn take_payload(&mut self) -> Vec<u8> {
+        let payload = self.payloads.pop().unwrap_or_default();
+        self.payload_bytes -= payload.capacity();
+        payload
     }
 }
 
@@ -203,8 +217,9 @@ impl Intake {
                 .at_offset(header.base_offset)
         };
         fetched.batch.check_crc().map_err(damaged)?;
-        let mut spare = spares.payloads.pop().unwrap_or_default();
+        let mut spare = spares.take_payload();
         let payload = fetched.batch.payload(&mut spare, PAYLOAD_BYTES_MAX).map_err(damaged)?;
+        spares.put_payload(spare);
         let mut positions = spares.positions.pop().unwrap_or_default();
         let mut routed = spares.routed.pop().unwrap_or_default();
         routed.clear();
@@ -264,7 +279,7 @@ fn deliver(shared: &Shared, open: &mut Open, room: u64) -> u64 {
         }
         count += chunk.len() as u64;
         open.delivered = end;
-        shared.wake_workers(state);
+        shared.wake_workers(state, false);
     }
     count
 }

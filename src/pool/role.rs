@@ -51,6 +51,10 @@ pub fn pool(config: &cli::Pool, report: Report) -> io::Result<Exit> {
         cli::Order::None => Order::None,
     };
     let (dispatch, routing) = match config.dispatch {
+        // Where a handler cannot block, the partition is the lane: see `sequence`.
+        cli::Dispatch::Lanes if !config.consume.handler.can_block() => {
+            (Dispatch::Partitions, Routing::Lanes { order: Order::Partition, seed: 0 })
+        }
         cli::Dispatch::Lanes => (Dispatch::Lanes, Routing::Lanes { order, seed: random_seed() }),
         cli::Dispatch::Hash => (Dispatch::Hash { workers }, Routing::Hash { workers }),
         cli::Dispatch::PartitionHash => (Dispatch::Hash { workers }, Routing::PartitionHash { workers }),

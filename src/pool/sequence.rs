@@ -1,7 +1,9 @@
-//! The dispatcher of `keylane sequential`: one worker, each partition in delivered order, the partitions in turn.
+//! Dispatch by partition: each partition in delivered order, the partitions in turn. Ranges are queued, not records.
 //!
-//! Guarantees: one run is out at a time; a partition gives at most a chunk of records before the next one's turn.
-//! Ranges are queued, not records.
+//! Guarantees: a partition is with one worker at a time. For `keylane sequential` one run is out at a time in all, and a
+//! partition gives at most a chunk of records before the next one's turn. For a pool whose handler cannot block each
+//! partition is one lane: that keeps every key's order too, and nothing would be won by running two keys of one
+//! partition at once, while a queue per key costs more than such a handler.
 
 use std::collections::VecDeque;
 
@@ -23,38 +25,59 @@ impl Range {
     }
 }
 
+#[derive(Debug, Default)]
+struct Lane {
+    ranges: VecDeque<Range>,
+    /// With a worker, and so not in turn. Not used where one run is out at a time.
+    busy: bool,
+}
+
 /// One queue of ranges per partition.
 #[derive(Debug)]
 pub(crate) struct Sequence {
-    queues: Vec<VecDeque<Range>>,
-    /// Partitions with a range waiting; the front one has its turn.
+    lanes: Vec<Lane>,
+    /// Partitions with a range waiting that are not busy; the front one has its turn.
     turns: VecDeque<u32>,
-    busy: bool,
+    /// One run is out at a time in all, and this is whether one is; none where partitions run side by side.
+    out: Option<bool>,
     chunk_records_max: u32,
     chunk_left: u32,
 }
 
 impl Sequence {
-    pub(crate) fn new(chunk_records_max: u32) -> Sequence {
+    /// One run at a time in all.
+    pub(crate) fn one_at_a_time(chunk_records_max: u32) -> Sequence {
         assert!(chunk_records_max > 0, "a chunk has at least one record");
         Sequence {
-            queues: Vec::new(),
+            lanes: Vec::new(),
             turns: VecDeque::new(),
-            busy: false,
+            out: Some(false),
             chunk_records_max,
             chunk_left: chunk_records_max,
         }
     }
 
+    /// Partitions side by side; each gives a run's worth in its turn.
+    pub(crate) fn side_by_side() -> Sequence {
+        Sequence {
+            lanes: Vec::new(),
+            turns: VecDeque::new(),
+            out: None,
+            chunk_records_max: u32::MAX,
+            chunk_left: u32::MAX,
+        }
+    }
+
     pub(crate) fn add_slot(&mut self) {
-        self.queues.push(VecDeque::new());
+        self.lanes.push(Lane::default());
     }
 
     pub(crate) fn enqueue(&mut self, origin: &Origin, first: Item, records: &[Routed]) {
-        let queue = &mut self.queues[origin.slot as usize];
-        if queue.is_empty() && !records.is_empty() {
+        let lane = &mut self.lanes[origin.slot as usize];
+        if lane.ranges.is_empty() && !lane.busy && !records.is_empty() {
             self.turns.push_back(origin.slot);
         }
+        let queue = &mut lane.ranges;
         let (mut at, mut item) = (0, first);
         for run in records.chunk_by(|a, b| a.offset + 1 == b.offset) {
             item.index = first.index + at;
@@ -66,16 +89,20 @@ impl Sequence {
     }
 
     pub(crate) fn take(&mut self, records_max: usize, mut sink: impl FnMut(u32, &Item)) {
-        if self.busy {
+        if self.out == Some(true) {
             return;
         }
         let mut left = u32::try_from(records_max).unwrap_or(u32::MAX);
         while left > 0
             && let Some(&slot) = self.turns.front()
         {
-            let queue = &mut self.queues[slot as usize];
+            let lane = &mut self.lanes[slot as usize];
+            let queue = &mut lane.ranges;
             let Some(range) = queue.front_mut() else { unreachable!("a partition in turn has a range") };
-            self.busy = true;
+            match &mut self.out {
+                Some(out) => *out = true,
+                None => lane.busy = true,
+            }
             let count = range.len.min(left).min(self.chunk_left);
             (0..count).for_each(|n| sink(slot, &range.nth(n)));
             left -= count;
@@ -87,6 +114,12 @@ impl Sequence {
                 *range = Range { first: range.nth(count), ordinal, len: range.len - count };
             }
             let over = queue.is_empty();
+            if lane.busy {
+                if over || left == 0 {
+                    self.turns.pop_front();
+                }
+                continue;
+            }
             if over || self.chunk_left == 0 {
                 self.chunk_left = self.chunk_records_max;
                 self.turns.pop_front();
@@ -98,8 +131,9 @@ impl Sequence {
     }
 
     pub(crate) fn give_back(&mut self, slot: u32, item: Item, ordinal: u64) {
-        let queue = &mut self.queues[slot as usize];
-        if queue.is_empty() {
+        let lane = &mut self.lanes[slot as usize];
+        let queue = &mut lane.ranges;
+        if queue.is_empty() && !lane.busy {
             self.turns.push_front(slot);
             self.chunk_left = self.chunk_records_max;
         }
@@ -114,12 +148,20 @@ impl Sequence {
         }
     }
 
-    pub(crate) fn release(&mut self) {
-        self.busy = false;
+    pub(crate) fn release(&mut self, slot: u32) {
+        if let Some(out) = &mut self.out {
+            *out = false;
+            return;
+        }
+        let lane = &mut self.lanes[slot as usize];
+        lane.busy = false;
+        if !lane.ranges.is_empty() {
+            self.turns.push_back(slot);
+        }
     }
 
     pub(crate) fn drop_from(&mut self, slot: u32, ordinal: u64, mut dropped: impl FnMut(u32, u32)) {
-        let queue = &mut self.queues[slot as usize];
+        let queue = &mut self.lanes[slot as usize].ranges;
         queue.retain_mut(|range| {
             let keep = ordinal.saturating_sub(range.ordinal).min(u64::from(range.len)) as u32;
             if keep < range.len {
@@ -137,14 +179,18 @@ impl Sequence {
     }
 
     pub(crate) fn ready(&self) -> usize {
-        usize::from(!self.busy && !self.turns.is_empty())
+        match self.out {
+            Some(out) => usize::from(!out && !self.turns.is_empty()),
+            None => self.turns.len(),
+        }
     }
 
     /// Visits every queued record, and checks what this file guarantees.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&Item) -> u64) {
-        for (slot, queue) in (0..).zip(&self.queues) {
+        for (slot, lane) in (0..).zip(&self.lanes) {
+            let queue = &lane.ranges;
             let in_turn = self.turns.iter().filter(|&&turn| turn == slot).count();
-            assert_eq!(in_turn, usize::from(!queue.is_empty()));
+            assert_eq!(in_turn, usize::from(!queue.is_empty() && !lane.busy));
             let mut next = 0;
             for range in queue {
                 assert!(range.len > 0 && range.ordinal >= next, "a partition is in offset order");

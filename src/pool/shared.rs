@@ -149,8 +149,9 @@ impl Shared {
         state
     }
 
-    /// Wakes as many parked workers as can find something, and releases the lock first.
-    pub fn wake_workers(&self, mut state: MutexGuard<'_, State>) {
+    /// Wakes as many parked workers as can find something, and releases the lock first. Where workers take runs, they
+    /// are let sleep until there is a run for them, or `all` is said: waking one costs more than many records.
+    pub fn wake_workers(&self, mut state: MutexGuard<'_, State>, all: bool) {
         let mut woken: Vec<u32> = Vec::new();
         let total = self.workers.get().map_or(0, Vec::len);
         let State { board, idle, .. } = &mut *state;
@@ -166,7 +167,8 @@ impl Shared {
             let busy = total - idle.len();
             let wanted = if self.run_records_max > 1 {
                 // Busy workers come back within a run's time: more are woken only for what they cannot take.
-                let runs = board.queued().div_ceil(self.run_records_max as u64);
+                let max = self.run_records_max as u64;
+                let runs = if all { board.queued().div_ceil(max) } else { board.queued() / max };
                 usize::try_from(runs).unwrap_or(usize::MAX).min(board.ready()).saturating_sub(busy)
             } else {
                 board.ready()

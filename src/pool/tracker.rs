@@ -100,18 +100,26 @@ impl Tracker {
         self.pass_epochs();
     }
 
-    /// Marks a registered record as finished. Panics when it is so already: each is with one worker at a time.
+    /// Marks `count` consecutive registered records as finished. Panics when one is so already: each is with one worker
+    /// at a time.
     #[inline]
-    pub fn finish(&mut self, ordinal: u64) {
+    pub fn finish(&mut self, ordinal: u64, count: u64) {
+        let end = ordinal + count;
         assert!(
-            ordinal >= self.first && ordinal < self.end,
+            count > 0 && ordinal >= self.first && end <= self.end,
             "a record is finished after it was registered, and once"
         );
-        let word = &mut self.done[(ordinal / 64 - self.first / 64) as usize];
-        let bit = 1 << (ordinal % 64);
-        assert!(*word & bit == 0, "a record is finished once");
-        *word |= bit;
-        self.pending += 1;
+        let mut at = ordinal;
+        while at < end {
+            let shift = at % 64;
+            let bits = (end - at).min(64 - shift);
+            let mask = (u64::MAX >> (64 - bits)) << shift;
+            let word = &mut self.done[(at / 64 - self.first / 64) as usize];
+            assert!(*word & mask == 0, "a record is finished once");
+            *word |= mask;
+            at += bits;
+        }
+        self.pending += count;
         if ordinal == self.first {
             self.pass_finished();
         }

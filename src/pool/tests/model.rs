@@ -280,7 +280,7 @@ impl World {
                     Lane::Worker(self.robin)
                 }
                 Dispatch::Hash { .. } => Lane::Worker(route.value()),
-                Dispatch::Sequential { .. } => Lane::Partition(partition),
+                Dispatch::Sequential { .. } | Dispatch::Partitions => Lane::Partition(partition),
             };
             let ordinal = owned.offsets.len() as u64;
             let (life, index) = (owned.life, batch.next_index);
@@ -464,7 +464,7 @@ impl World {
                     "no lane outlives its records"
                 );
             }
-            Dispatch::Hash { .. } => assert_eq!(counts.ready, ready.len()),
+            Dispatch::Hash { .. } | Dispatch::Partitions => assert_eq!(counts.ready, ready.len()),
             Dispatch::Sequential { .. } => assert_eq!(counts.ready, usize::from(!ready.is_empty())),
         }
         self.check_batches(counts.held_bytes, &inflight);

@@ -51,6 +51,11 @@ proptest! {
     }
 
     #[test]
+    fn partitions(ops in prop::collection::vec(op(), 1..150)) {
+        play(Dispatch::Partitions, &ops);
+    }
+
+    #[test]
     fn sequential(ops in prop::collection::vec(op(), 1..150)) {
         play(Dispatch::Sequential { chunk_records_max: 7 }, &ops);
     }
