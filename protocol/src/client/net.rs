@@ -133,6 +133,8 @@ pub struct Net<T> {
     by_destination: HashMap<To, LinkId>,
     events: VecDeque<NetEvent<T>>,
     closing: VecDeque<LinkId>,
+    /// Requests to nodes that are not known, and when their outcome is told.
+    refused: VecDeque<(Duration, Token<T>, Error)>,
     pool: BufferPool,
     metadata: Metadata,
     interest: Interest,
@@ -140,6 +142,8 @@ pub struct Net<T> {
     metadata_due: Option<Duration>,
     metadata_tried_at: Option<Duration>,
     metadata_failures: u32,
+    /// How often in a row it was wanted again soon after it had come.
+    metadata_streak: u32,
     coordinators: HashMap<String, Coordinator>,
     /// Addresses that are known to be down.
     down: BTreeSet<String>,
@@ -175,6 +179,7 @@ impl<T> Net<T> {
             by_destination: HashMap::new(),
             events: VecDeque::new(),
             closing: VecDeque::new(),
+            refused: VecDeque::new(),
             pool: BufferPool::default(),
             metadata: Metadata::default(),
             interest: Interest::Topics(BTreeSet::new()),
@@ -182,6 +187,7 @@ impl<T> Net<T> {
             metadata_due: None,
             metadata_tried_at: None,
             metadata_failures: 0,
+            metadata_streak: 0,
             coordinators: HashMap::new(),
             down: BTreeSet::new(),
             last_error: None,
@@ -249,7 +255,9 @@ impl<T> Net<T> {
             let error =
                 Error::new(Fault::Disconnected(format!("node {node} is not in the cluster's metadata")));
             self.want_metadata(now);
-            return self.outcome(token, Err(error.at_api(request.api())), now);
+            // Later, or a sender that tries again at once would spin.
+            let error = error.at_api(request.api());
+            return self.refused.push_back((now + METADATA_PAUSE, token, error));
         }
         let id = self.link_to(to);
         let Some(link) = self.links.get_mut(&id) else { unreachable!("link_to makes the link") };
@@ -329,9 +337,10 @@ impl<T> Net<T> {
         &self.interest
     }
 
-    /// Refreshes the metadata soon; at most ten times a second, less often while it fails.
+    /// Refreshes the metadata soon; at most ten times a second, less often while it fails or is wanted again and again.
     pub fn want_metadata(&mut self, now: Duration) {
-        let pause = backoff(METADATA_PAUSE, PAUSE_MAX, self.metadata_failures + 1, &mut self.random);
+        let times = self.metadata_failures.max(self.metadata_streak) + 1;
+        let pause = backoff(METADATA_PAUSE, PAUSE_MAX, times, &mut self.random);
         let due = self.metadata_tried_at.map_or(now, |tried| now.max(tried + pause));
         self.metadata_due = Some(self.metadata_due.map_or(due, |earlier| earlier.min(due)));
     }
@@ -393,6 +402,8 @@ impl<T> Net<T> {
     fn send_metadata(&mut self, now: Duration) {
         self.metadata_in_flight = true;
         self.metadata_due = None;
+        let soon = self.metadata_tried_at.is_some_and(|tried| tried + 2 * PAUSE_MAX > now);
+        self.metadata_streak = if soon { self.metadata_streak + 1 } else { 0 };
         self.metadata_tried_at = Some(now);
         let topics = match &self.interest {
             Interest::All => None,
@@ -615,7 +626,8 @@ impl<T> Net<T> {
             _ => None,
         });
         let metadata = self.metadata_due.filter(|_| !self.metadata_in_flight);
-        links.chain(metadata).min()
+        let refused = self.refused.front().map(|(due, ..)| *due);
+        links.chain(metadata).chain(refused).min()
     }
 
     /// Time has passed.
@@ -631,6 +643,11 @@ impl<T> Net<T> {
                 }
                 _ => {}
             }
+        }
+        while self.refused.front().is_some_and(|(due, ..)| *due <= now)
+            && let Some((_, token, error)) = self.refused.pop_front()
+        {
+            self.outcome(token, Err(error), now);
         }
         for (id, error) in silent {
             self.closing.push_back(id);

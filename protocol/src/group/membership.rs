@@ -23,7 +23,7 @@ use kafka_protocol::messages::{
     SyncGroupResponse,
 };
 
-use super::{Assignment, Assignor, GroupMember, Subscription};
+use super::{Assignment, Assignor, GroupMember, MetadataError, Subscription};
 use crate::api::{Api, text};
 use crate::error::{Class, Error, classify, code};
 
@@ -91,6 +91,8 @@ pub struct Joining {
 /// The leader, before it knows how many partitions the topics of all members have.
 #[derive(Debug)]
 pub struct Elected {
+    /// The generation before the join.
+    from: i32,
     assignor: Assignor,
     members: BTreeMap<String, GroupMember>,
     /// The coordinator keeps the old assignment (KIP-814): lead, but assign nothing.
@@ -101,6 +103,8 @@ pub struct Elected {
 #[derive(Debug)]
 pub struct Syncing {
     attempt: u64,
+    /// The generation before the join.
+    from: i32,
     /// What a leader counted; none for the others.
     led: Option<BTreeMap<String, i32>>,
     sent_at: Duration,
@@ -135,10 +139,24 @@ pub enum Joined {
     Lost,
     /// Another coordinator has to be found; then join again.
     Coordinator,
-    /// Elected: give the partition counts of these topics to [`Membership::sync`].
-    Leader(BTreeSet<String>),
+    /// Elected, see [`Elect`].
+    Leader(Elect),
     /// Call [`Membership::sync`] without counts.
-    Follower,
+    Follower {
+        /// As in [`Elect`].
+        missed: bool,
+    },
+}
+
+/// What a leader learns from the answer to JoinGroup.
+#[derive(Debug, PartialEq)]
+pub struct Elect {
+    /// Give the partition counts of these topics to [`Membership::sync`].
+    pub topics: BTreeSet<String>,
+    /// Members whose metadata cannot be read to the end: they are served as far as it can.
+    pub unreadable: Vec<(String, MetadataError)>,
+    /// A round was completed without us, so that what we own may have been given to others: it is lost.
+    pub missed: bool,
 }
 
 /// What the answer to SyncGroup calls for.
@@ -354,6 +372,10 @@ impl Membership {
             }
         }
         self.failures = 0;
+        let from = self.identity.generation;
+        // The leader of the next generation hears what we own. Of one that came and went while our answer was lost
+        // we know nothing, and our claim to what we own counts no more (KIP-792).
+        let missed = from >= 0 && response.generation_id != from && response.generation_id != from + 1;
         self.identity =
             Identity { member_id: response.member_id.to_string(), generation: response.generation_id };
         let name = response.protocol_name.as_ref().map_or("", |name| name.as_str());
@@ -366,17 +388,23 @@ impl Membership {
         let leads = response.leader == response.member_id;
         let mut topics: BTreeSet<String> = BTreeSet::new();
         let mut members = BTreeMap::new();
+        let mut unreadable = Vec::new();
         if leads {
             for member in response.members {
-                // A member whose metadata cannot be read gets nothing; the others are served.
-                let (subscription, _) = Subscription::decode_tolerant(member.metadata);
+                let (subscription, fault) = Subscription::decode_tolerant(member.metadata);
+                unreadable.extend(fault.map(|fault| (member.member_id.to_string(), fault)));
                 topics.extend(subscription.topics.iter().cloned());
                 let instance_id = member.group_instance_id.map(|id| id.to_string());
                 members.insert(member.member_id.to_string(), GroupMember { subscription, instance_id });
             }
         }
-        self.phase = Phase::Elected(Elected { assignor, members, skip: response.skip_assignment || !leads });
-        Ok(if leads { Joined::Leader(topics) } else { Joined::Follower })
+        let skip = response.skip_assignment || !leads;
+        self.phase = Phase::Elected(Elected { from, assignor, members, skip });
+        Ok(if leads {
+            Joined::Leader(Elect { topics, unreadable, missed })
+        } else {
+            Joined::Follower { missed }
+        })
     }
 
     fn join_failed(&mut self, error: Error, now: Duration) -> Result<Joined, Error> {
@@ -419,6 +447,20 @@ impl Membership {
         self.phase = Phase::Out(Out { not_before: now });
     }
 
+    /// The coordinator has moved: what was asked of the old one in this round will not be answered, or says nothing
+    /// any more. The new one knows no generation that was not synced, so the claim to what is owned is the one from
+    /// before the join.
+    pub fn restart_round(&mut self, now: Duration) {
+        match &self.phase {
+            Phase::Elected(Elected { from, .. }) | Phase::Syncing(Syncing { from, .. }) => {
+                self.identity.generation = *from;
+            }
+            Phase::Joining(_) => {}
+            Phase::Out(_) | Phase::Stable(_) | Phase::Ended => return,
+        }
+        self.phase = Phase::Out(Out { not_before: now });
+    }
+
     // ---- sync ----
 
     /// Whether [`Membership::sync`] is due.
@@ -450,6 +492,7 @@ impl Membership {
         self.attempts += 1;
         self.phase = Phase::Syncing(Syncing {
             attempt: self.attempts,
+            from: elected.from,
             led: leads.then(|| counts.clone()),
             sent_at: now,
         });
@@ -482,6 +525,7 @@ impl Membership {
                 return match error.class() {
                     Class::Denied | Class::Refused => Err(error.at_group(&self.config.group)),
                     _ => {
+                        self.identity.generation = syncing.from;
                         self.pause(now);
                         Ok(Synced::Coordinator)
                     }
@@ -509,6 +553,7 @@ impl Membership {
             other => match classify(Api::SyncGroup, other) {
                 Class::Denied | Class::Refused => return Err(refused()),
                 class => {
+                    self.identity.generation = syncing.from;
                     self.pause(now);
                     return Ok(if class == Class::Coordinator { Synced::Coordinator } else { Synced::Again });
                 }
@@ -540,10 +585,15 @@ impl Membership {
     }
 
     /// Tells a leader what the topics look like now; a change calls for a new round. Returns whether it does.
+    ///
+    /// A topic that was not there and is now is a change. One that is not there any more is none: a broker that has
+    /// just started may not know it yet, and its members find out by themselves if it is gone.
     pub fn on_counts(&mut self, counts: &BTreeMap<String, i32>) -> bool {
         match &mut self.phase {
             Phase::Stable(stable)
-                if !stable.rejoin && stable.led.as_ref().is_some_and(|led| led != counts) =>
+                if !stable.rejoin && stable.led.as_ref().is_some_and(|led| {
+                    counts.iter().any(|(topic, count)| led.get(topic) != Some(count))
+                }) =>
             {
                 stable.rejoin = true;
                 true
@@ -619,9 +669,11 @@ impl Membership {
                     self.forget_member(now);
                     Ok(Standing::Lost)
                 }
-                // While a JoinGroup is pending the generation may have moved on without us knowing yet: only
-                // the answer to the join tells.
-                code::ILLEGAL_GENERATION if matches!(self.phase, Phase::Joining(_)) => Ok(Standing::Kept),
+                // While a JoinGroup is pending, or is to be repeated, the generation may have moved on without us
+                // knowing yet: only the answer to the join tells.
+                code::ILLEGAL_GENERATION if matches!(self.phase, Phase::Joining(_) | Phase::Out(_)) => {
+                    Ok(Standing::Kept)
+                }
                 code::ILLEGAL_GENERATION => {
                     self.forget_generation(now);
                     Ok(Standing::Lost)
