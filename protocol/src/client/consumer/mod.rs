@@ -13,6 +13,8 @@
 mod fetching;
 mod membership;
 mod start;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
