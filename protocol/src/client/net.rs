@@ -114,6 +114,8 @@ struct Link<T> {
     /// The address in use, for messages.
     address: String,
     waiting: Vec<(Request, Token<T>, Duration)>,
+    /// To be connected though nothing waits, see [`Net::warm_up`].
+    wanted: bool,
 }
 
 /// A group's coordinator, as far as it is known.
@@ -289,13 +291,28 @@ impl<T> Net<T> {
         }
     }
 
-    /// Opens the connection to a destination, so that the first request need not wait for it.
+    /// Whether a request to this destination would be sent at once, and not wait for a connection.
+    pub fn is_ready(&self, to: To) -> bool {
+        let link = self.by_destination.get(&to).and_then(|id| self.links.get(id));
+        link.is_some_and(|link| matches!(&link.state, LinkState::Up(connection) if connection.is_ready()))
+    }
+
+    /// Opens the connection to a destination, after the back-off that is due, so that a request need not wait for it.
+    /// Ask again if it fails.
     pub fn warm_up(&mut self, to: To, now: Duration) {
+        if let To::Node(node, _) = to
+            && !self.metadata.brokers.contains_key(&node)
+        {
+            return self.want_metadata(now);
+        }
         let id = self.link_to(to);
         if let Some(link) = self.links.get_mut(&id)
-            && matches!(link.state, LinkState::Idle { not_before } if not_before <= now)
+            && let LinkState::Idle { not_before } = link.state
         {
-            link.state = LinkState::Connecting { asked: false };
+            link.wanted = true;
+            if not_before <= now {
+                link.state = LinkState::Connecting { asked: false };
+            }
         }
     }
 
@@ -312,6 +329,7 @@ impl<T> Net<T> {
             turn: 0,
             address: String::new(),
             waiting: Vec::new(),
+            wanted: false,
         };
         self.links.insert(id, link);
         id
@@ -592,6 +610,7 @@ impl<T> Net<T> {
         self.ever_up = true;
         let Some(link) = self.links.get_mut(&id) else { return };
         link.failures = 0;
+        link.wanted = false;
         let address = link.address.clone();
         if self.down.remove(&address) {
             self.events.push_back(NetEvent::Up(address));
@@ -621,7 +640,7 @@ impl<T> Net<T> {
     /// When [`Net::on_timeout`] has something to do.
     pub fn deadline(&self) -> Option<Duration> {
         let links = self.links.values().filter_map(|link| match &link.state {
-            LinkState::Idle { not_before } if !link.waiting.is_empty() => Some(*not_before),
+            LinkState::Idle { not_before } if !link.waiting.is_empty() || link.wanted => Some(*not_before),
             LinkState::Up(connection) => connection.deadline(),
             _ => None,
         });
@@ -635,7 +654,9 @@ impl<T> Net<T> {
         let mut silent = Vec::new();
         for (id, link) in &mut self.links {
             match &mut link.state {
-                LinkState::Idle { not_before } if *not_before <= now && !link.waiting.is_empty() => {
+                LinkState::Idle { not_before }
+                    if *not_before <= now && (!link.waiting.is_empty() || link.wanted) =>
+                {
                     link.state = LinkState::Connecting { asked: false };
                 }
                 LinkState::Up(connection) if connection.deadline().is_some_and(|due| due <= now) => {
@@ -664,6 +685,7 @@ impl<T> Net<T> {
         let error = error.clone().at_broker(link.describe());
         let old = std::mem::replace(&mut link.state, LinkState::Idle { not_before: now });
         let mut failed: Vec<(Token<T>, Error)> = Vec::new();
+        link.wanted = false;
         let was_idle = match old {
             LinkState::Up(connection) => {
                 // A broker closes connections that were idle for long: nothing is wrong then.

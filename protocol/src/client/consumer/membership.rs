@@ -92,15 +92,16 @@ impl Consumer {
             _ => None,
         };
         // A deadline that cannot be acted on now would spin the loop; what it waits for wakes it.
-        if self.net.known_coordinator(group).is_none() {
+        let Some(node) = self.net.known_coordinator(group) else {
             return [revocation, ending, self.net.coordinator_due(group)].into_iter().flatten().min();
-        }
+        };
         let may_join = matches!(self.ending, Ending::No) && self.revocation.is_none() && self.metadata_seen;
         let join = self.membership.join_deadline().filter(|_| may_join);
         let counts =
             self.counts_from.filter(|_| self.membership.is_elected()).map(|since| since + COUNTS_WAIT);
         let held = |at: &TopicPartition| self.unconfirmed.contains_key(&*at.topic);
-        let commit = self.committer.deadline(held).filter(|_| self.may_commit());
+        let ready = self.may_commit() && self.net.is_ready(To::Node(node, Purpose::Group));
+        let commit = self.committer.deadline(held).filter(|_| ready);
         let heartbeat = self.membership.heartbeat_deadline();
         [revocation, ending, join, counts, commit, heartbeat].into_iter().flatten().min()
     }
@@ -130,6 +131,7 @@ impl Consumer {
             owned.entry(at.topic.to_string()).or_default().push(at.partition);
         }
         self.round_node = Some(node);
+        self.claimed = self.partitions.keys().cloned().collect();
         let (request, attempt) = self.membership.join(&owned);
         let wait = self.config.group.rebalance_timeout;
         self.net.send(To::Node(node, Purpose::Join), request, Tag::Join(attempt), wait, now);
@@ -255,6 +257,11 @@ impl Consumer {
             }
         }
         self.unannounced_since = Some(now);
+        // What was claimed in the join and lost since is withheld from all until we have joined without it (KIP-429).
+        let withheld = |at: &TopicPartition| !self.partitions.contains_key(at);
+        if self.claimed.iter().any(withheld) {
+            self.membership.want_rejoin();
+        }
         if !gone.is_empty() {
             self.start_revocation(gone, now);
         }
@@ -375,8 +382,13 @@ impl Consumer {
     }
 
     fn send_commit(&mut self, node: i32, now: Duration) {
-        if !self.may_commit() {
+        if !self.may_commit() || self.committer.deadline(|_| false).is_none() {
             return;
+        }
+        let to = To::Node(node, Purpose::Group);
+        if !self.net.is_ready(to) {
+            // A commit that waits for a connection could be sent when it is no longer true.
+            return self.net.warm_up(to, now);
         }
         let group = &self.config.group;
         let identity = self.membership.identity();
@@ -385,7 +397,7 @@ impl Consumer {
         let held = |at: &TopicPartition| self.unconfirmed.contains_key(&*at.topic);
         let request = self.committer.request(&group.group, instance_id, identity, held, now);
         if let Some(request) = request {
-            self.net.send(To::Node(node, Purpose::Group), request, Tag::Commit, Duration::ZERO, now);
+            self.net.send(to, request, Tag::Commit, Duration::ZERO, now);
         }
     }
 

@@ -224,6 +224,8 @@ pub struct Consumer {
     revocation: Option<membership::Revocation>,
     /// The coordinator that the JoinGroup or SyncGroup of this round was sent to.
     round_node: Option<i32>,
+    /// What the newest JoinGroup said that we own.
+    claimed: BTreeSet<TopicPartition>,
     ending: membership::Ending,
     /// Since when a topic's identity is in doubt; its offsets are not committed meanwhile.
     unconfirmed: BTreeMap<String, Duration>,
@@ -254,6 +256,7 @@ impl Consumer {
             incarnations: 0,
             revocation: None,
             round_node: None,
+            claimed: BTreeSet::new(),
             ending: membership::Ending::No,
             unconfirmed: BTreeMap::new(),
             missing: BTreeSet::new(),

@@ -2,6 +2,7 @@
 //!
 //! `KEYLANE_SEEDS=from..to` runs other seeds than the default ones. A failure names its seed.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::world::{World, config};
@@ -34,6 +35,7 @@ fn assignors(random: &mut Random) -> Vec<Assignor> {
 struct Chaos {
     world: World,
     assignors: Vec<Assignor>,
+    leaving: BTreeSet<usize>,
 }
 
 impl Chaos {
@@ -48,19 +50,19 @@ impl Chaos {
             world.cluster.refuse(Api::ListOffsets, 6, 3);
             world.cluster.refuse(Api::JoinGroup, 16, 2);
         }
-        Chaos { world, assignors }
+        Chaos { world, assignors, leaving: BTreeSet::new() }
     }
 
     fn member(&mut self) {
-        let mut config = config(&self.assignors);
+        let config = config(&self.assignors);
         let world = &mut self.world;
-        config.want_end = world.random.one_in(3);
         let (pace, drain) = (ms(20 + world.random.below(300)), ms(world.random.below(2_500)));
         world.join(config, pace, drain);
     }
 
     fn running(&self) -> Vec<usize> {
-        (0..self.world.clients.len()).filter(|client| self.world.clients[*client].running).collect()
+        let runs = |client: &usize| self.world.clients[*client].running && !self.leaving.contains(client);
+        (0..self.world.clients.len()).filter(runs).collect()
     }
 
     fn act(&mut self) {
@@ -70,7 +72,10 @@ impl Chaos {
         let chosen = running[random.below(running.len() as u64) as usize];
         match random.below(12) {
             0 if running.len() < 4 => self.member(),
-            1 if running.len() > 2 => self.world.close(chosen, 3_000),
+            1 if running.len() > 2 => {
+                self.leaving.insert(chosen);
+                self.world.close(chosen, 3_000);
+            }
             2 if running.len() > 2 && random.one_in(2) => self.world.kill(chosen),
             3 | 4 => self.world.cut_one(),
             5 => self.world.cut(|client, _| client == chosen),
@@ -115,6 +120,9 @@ fn run(seed: u64) {
     (1..=3).for_each(|node| chaos.world.set_node(node, true));
     chaos.world.cluster.refusals.clear();
     chaos.world.run_until("convergence", 60_000, World::is_converged);
+    // Members that were killed are missed after their session only.
+    chaos.world.run(8_000);
+    chaos.world.run_until("convergence", 20_000, World::is_converged);
     let since = chaos.world.now;
     chaos.world.run(5_000);
     assert!(chaos.world.is_converged(), "it stays so\n{}", chaos.world.story());

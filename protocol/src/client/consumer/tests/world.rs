@@ -175,7 +175,9 @@ impl World {
             let settled = (consumer.is_settled(), unannounced, state.running);
             format!("client {client}: {identity:?} {settled:?}\n{}", partitions.collect::<Vec<_>>().join("\n"))
         });
-        format!("now {}\n{}", self.now.as_millis(), lines.chain(states).collect::<Vec<_>>().join("\n"))
+        let logs = self.cluster.topics.values().flat_map(|topic| &topic.logs);
+        let logs: Vec<_> = logs.map(|log| (log.leader, log.epoch, log.end)).collect();
+        format!("now {} logs {logs:?}\n{}", self.now.as_millis(), lines.chain(states).collect::<Vec<_>>().join("\n"))
     }
 
     /// One thing happens, if one is due before `limit`.
