@@ -222,6 +222,12 @@ impl Membership {
         }
     }
 
+    /// As if the newest rounds had passed unseen.
+    #[cfg(test)]
+    pub(crate) fn set_generation_for_test(&mut self, generation: i32) {
+        self.identity.generation = generation;
+    }
+
     /// What the member brought along.
     pub fn config(&self) -> &GroupConfig {
         &self.config
@@ -591,9 +597,10 @@ impl Membership {
     pub fn on_counts(&mut self, counts: &BTreeMap<String, i32>) -> bool {
         match &mut self.phase {
             Phase::Stable(stable)
-                if !stable.rejoin && stable.led.as_ref().is_some_and(|led| {
-                    counts.iter().any(|(topic, count)| led.get(topic) != Some(count))
-                }) =>
+                if !stable.rejoin
+                    && stable.led.as_ref().is_some_and(|led| {
+                        counts.iter().any(|(topic, count)| led.get(topic) != Some(count))
+                    }) =>
             {
                 stable.rejoin = true;
                 true

@@ -108,9 +108,7 @@ impl Log {
 
     fn epoch_end(&self, wanted: i32) -> (i32, i64) {
         match self.epochs.iter().rposition(|(epoch, _)| *epoch <= wanted) {
-            Some(at) => {
-                (self.epochs[at].0, self.epochs.get(at + 1).map_or(self.end, |(_, start)| *start))
-            }
+            Some(at) => (self.epochs[at].0, self.epochs.get(at + 1).map_or(self.end, |(_, start)| *start)),
             None => (-1, -1),
         }
     }
@@ -311,9 +309,7 @@ impl Cluster {
         now: Duration,
     ) -> OffsetCommitResponse {
         let code = match refused {
-            code::NONE => {
-                self.group.commit(&request.member_id, request.generation_id_or_member_epoch, now)
-            }
+            code::NONE => self.group.commit(&request.member_id, request.generation_id_or_member_epoch, now),
             refused => refused,
         };
         let mut topics = Vec::new();
@@ -323,8 +319,7 @@ impl Cluster {
                 if code == code::NONE {
                     let at = TopicPartition::new(topic.name.as_str(), partition.partition_index);
                     self.stored.push_back((ticket.client, at.clone(), partition.committed_offset));
-                    self.committed
-                        .insert(at, (partition.committed_offset, partition.committed_leader_epoch));
+                    self.committed.insert(at, (partition.committed_offset, partition.committed_leader_epoch));
                 }
                 partitions.push(
                     OffsetCommitResponsePartition::default()
@@ -333,7 +328,9 @@ impl Cluster {
                 );
             }
             topics.push(
-                OffsetCommitResponseTopic::default().with_name(topic.name.clone()).with_partitions(partitions),
+                OffsetCommitResponseTopic::default()
+                    .with_name(topic.name.clone())
+                    .with_partitions(partitions),
             );
         }
         OffsetCommitResponse::default().with_topics(topics)
@@ -370,7 +367,8 @@ impl Cluster {
     fn list_offsets(&self, request: &ListOffsetsRequest, node: i32, refused: i16) -> ListOffsetsResponse {
         let topics = request.topics.iter().map(|topic| {
             let partitions = topic.partitions.iter().map(|asked| {
-                let answer = ListOffsetsPartitionResponse::default().with_partition_index(asked.partition_index);
+                let answer =
+                    ListOffsetsPartitionResponse::default().with_partition_index(asked.partition_index);
                 let led = self.led(node, &topic.name, asked.partition_index, asked.current_leader_epoch);
                 match led {
                     _ if refused != code::NONE => answer.with_error_code(refused).with_offset(-1),
@@ -420,4 +418,3 @@ fn versions() -> ApiVersionsResponse {
     });
     ApiVersionsResponse::default().with_api_keys(keys.collect())
 }
-

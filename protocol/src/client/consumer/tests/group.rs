@@ -90,10 +90,6 @@ impl Group {
         }
     }
 
-    pub(super) fn member_count(&self) -> usize {
-        self.members.len()
-    }
-
     // ---- requests ----
 
     pub(super) fn join(&mut self, request: &JoinGroupRequest, ticket: Ticket, now: Duration) {
@@ -111,8 +107,8 @@ impl Group {
             None if self.given.remove(&id) => true,
             None => return self.refuse_join(ticket, code::UNKNOWN_MEMBER_ID, &id),
         };
-        let same_round = !changed
-            && (self.state == State::Completing || self.state == State::Stable && self.leader != id);
+        let same_round =
+            !changed && (self.state == State::Completing || self.state == State::Stable && self.leader != id);
         let millis = |ms: i32| Duration::from_millis(ms as u64);
         let member = self.members.entry(id.clone()).or_insert_with(|| Member {
             protocols: Vec::new(),
@@ -260,6 +256,18 @@ impl Group {
             leader: self.leader.clone(),
             members,
         };
+    }
+
+    /// What is pending is never answered, as by a broker that hangs.
+    pub(super) fn forget_tickets(&mut self) {
+        for member in self.members.values_mut() {
+            (member.join, member.sync) = (None, None);
+        }
+    }
+
+    /// The id that was given last.
+    pub(super) fn newest_id(&self) -> String {
+        format!("member-{}", self.next_id)
     }
 
     // ---- rounds ----

@@ -1,11 +1,14 @@
 //! Consumers against brokers in memory: real bytes, a virtual clock, no IO.
 
 mod cluster;
-mod directed;
+mod endings;
 mod fetches;
 mod group;
+mod logs;
 mod owner;
+mod rounds;
 mod simulation;
+mod startup;
 mod wire;
 mod world;
 
@@ -37,3 +40,6 @@ impl Random {
         self.below(chances) == 0
     }
 }
+
+/// A time no test reaches.
+const NEVER: Duration = Duration::from_secs(1 << 20);

@@ -140,9 +140,8 @@ impl Chaos {
         for (partition, log) in self.world.cluster.topics["t"].logs.iter().enumerate() {
             let at = crate::metadata::TopicPartition::new("t", partition as i32);
             for offset in 0..log.end {
-                let finished = |client: &super::world::Client| {
-                    client.owner.finished.contains(&(at.clone(), offset))
-                };
+                let finished =
+                    |client: &super::world::Client| client.owner.finished.contains(&(at.clone(), offset));
                 assert!(self.world.clients.iter().any(finished), "{at}@{offset} was skipped");
             }
         }

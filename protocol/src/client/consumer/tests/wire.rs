@@ -19,6 +19,13 @@ pub(super) struct Ticket {
     version: i16,
 }
 
+impl Ticket {
+    /// Of a member that is not there to hear the answer.
+    pub(super) fn nobody() -> Self {
+        Ticket { conn: 0, client: 0, node: 0, correlation: 0, version: 0 }
+    }
+}
+
 macro_rules! served {
     ($($name:ident, $request:ident, $response:ident;)*) => {
         fn decode_body(api: Api, header: &mut Bytes, version: i16) -> Request {

@@ -173,11 +173,18 @@ impl World {
             });
             let (identity, unannounced) = (consumer.membership.identity(), consumer.unannounced_since);
             let settled = (consumer.is_settled(), unannounced, state.running);
-            format!("client {client}: {identity:?} {settled:?}\n{}", partitions.collect::<Vec<_>>().join("\n"))
+            format!(
+                "client {client}: {identity:?} {settled:?}\n{}",
+                partitions.collect::<Vec<_>>().join("\n")
+            )
         });
         let logs = self.cluster.topics.values().flat_map(|topic| &topic.logs);
         let logs: Vec<_> = logs.map(|log| (log.leader, log.epoch, log.end)).collect();
-        format!("now {} logs {logs:?}\n{}", self.now.as_millis(), lines.chain(states).collect::<Vec<_>>().join("\n"))
+        format!(
+            "now {} logs {logs:?}\n{}",
+            self.now.as_millis(),
+            lines.chain(states).collect::<Vec<_>>().join("\n")
+        )
     }
 
     /// One thing happens, if one is due before `limit`.
@@ -185,9 +192,7 @@ impl World {
         let step = self.steps.keys().next().map(|(at, _)| *at);
         let broker = [self.cluster.group.deadline(), self.cluster.sessions.deadline()];
         let broker = broker.into_iter().flatten().min();
-        let client = (0..self.clients.len())
-            .filter_map(|client| Some((self.due(client)?, client)))
-            .min();
+        let client = (0..self.clients.len()).filter_map(|client| Some((self.due(client)?, client))).min();
         let next = [step, broker, client.map(|(due, _)| due)].into_iter().flatten().min();
         let Some(next) = next.filter(|next| *next <= limit) else { return false };
         self.now = self.now.max(next);
