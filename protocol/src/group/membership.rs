@@ -12,17 +12,20 @@
 //! Sources: KIP-62 (background heartbeats), KIP-345 (static members), KIP-394 (member id required), KIP-429
 //! (cooperative), KIP-814 (skipAssignment).
 
+mod phases;
+mod standing;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
-use kafka_protocol::messages::leave_group_request::MemberIdentity;
 use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use kafka_protocol::messages::{
-    GroupId, HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest, SyncGroupRequest,
-    SyncGroupResponse,
+    GroupId, JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse,
 };
 
+use self::phases::Phase;
+pub use self::phases::{Elect, Elected, Joined, Joining, Out, Stable, Standing, Synced, Syncing};
 use super::{Assignment, Assignor, GroupMember, MetadataError, Subscription};
 use crate::api::{Api, text};
 use crate::error::{Class, Error, classify, code};
@@ -74,113 +77,6 @@ impl Identity {
     fn new(member_id: String) -> Self {
         Identity { member_id, generation: -1 }
     }
-}
-
-/// Not joining. Joins when asked to, but not before `not_before`.
-#[derive(Debug)]
-pub struct Out {
-    not_before: Duration,
-}
-
-/// JoinGroup is out.
-#[derive(Debug)]
-pub struct Joining {
-    attempt: u64,
-}
-
-/// The leader, before it knows how many partitions the topics of all members have.
-#[derive(Debug)]
-pub struct Elected {
-    /// The generation before the join.
-    from: i32,
-    assignor: Assignor,
-    members: BTreeMap<String, GroupMember>,
-    /// The coordinator keeps the old assignment (KIP-814): lead, but assign nothing.
-    skip: bool,
-}
-
-/// SyncGroup is out.
-#[derive(Debug)]
-pub struct Syncing {
-    attempt: u64,
-    /// The generation before the join.
-    from: i32,
-    /// What a leader counted; none for the others.
-    led: Option<BTreeMap<String, i32>>,
-    sent_at: Duration,
-}
-
-/// A member with an assignment.
-#[derive(Debug)]
-pub struct Stable {
-    /// What a leader counted when it assigned; a change calls for a new round.
-    led: Option<BTreeMap<String, i32>>,
-    /// A rebalance was announced or is wanted.
-    rejoin: bool,
-}
-
-#[derive(Debug)]
-enum Phase {
-    Out(Out),
-    Joining(Joining),
-    Elected(Elected),
-    Syncing(Syncing),
-    Stable(Stable),
-    /// Left, or refused for good.
-    Ended,
-}
-
-/// What the answer to JoinGroup calls for.
-#[derive(Debug, PartialEq)]
-pub enum Joined {
-    /// Join again at [`Membership::join_deadline`]; what was owned stays owned.
-    Again,
-    /// The coordinator does not know us any more: what was owned is lost. Join again.
-    Lost,
-    /// Another coordinator has to be found; then join again.
-    Coordinator,
-    /// Elected, see [`Elect`].
-    Leader(Elect),
-    /// Call [`Membership::sync`] without counts.
-    Follower {
-        /// As in [`Elect`].
-        missed: bool,
-    },
-}
-
-/// What a leader learns from the answer to JoinGroup.
-#[derive(Debug, PartialEq)]
-pub struct Elect {
-    /// Give the partition counts of these topics to [`Membership::sync`].
-    pub topics: BTreeSet<String>,
-    /// Members whose metadata cannot be read to the end: they are served as far as it can.
-    pub unreadable: Vec<(String, MetadataError)>,
-    /// A round was completed without us, so that what we own may have been given to others: it is lost.
-    pub missed: bool,
-}
-
-/// What the answer to SyncGroup calls for.
-#[derive(Debug, PartialEq)]
-pub enum Synced {
-    /// Join again; what was owned stays owned.
-    Again,
-    /// What was owned is lost. Join again.
-    Lost,
-    /// Another coordinator has to be found; then join again.
-    Coordinator,
-    /// A new generation with this assignment.
-    Assigned(Owned),
-}
-
-/// What the answer to a heartbeat or a commit says about the membership.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Nothing new, or about an identity of the past.
-    Kept,
-    /// What was owned is lost. Join again.
-    Lost,
-    /// Another coordinator has to be found.
-    Coordinator,
 }
 
 /// A member.
@@ -607,107 +503,6 @@ impl Membership {
             }
             _ => false,
         }
-    }
-
-    // ---- heartbeat, commit ----
-
-    /// A heartbeat, if one is due.
-    pub fn heartbeat(&mut self, now: Duration) -> Option<HeartbeatRequest> {
-        if !self.beats() || self.heartbeat_in_flight || self.heartbeat_due > now {
-            return None;
-        }
-        self.heartbeat_in_flight = true;
-        self.heartbeat_due = now + self.config.heartbeat_interval;
-        Some(
-            HeartbeatRequest::default()
-                .with_group_id(self.group_id())
-                .with_generation_id(self.identity.generation)
-                .with_member_id(text(&self.identity.member_id))
-                .with_group_instance_id(self.config.instance_id.as_deref().map(text)),
-        )
-    }
-
-    /// The answer to a heartbeat that was sent at `sent_at` under `identity`.
-    ///
-    /// # Errors
-    /// The group refuses us for good.
-    pub fn on_heartbeat(
-        &mut self,
-        identity: &Identity,
-        sent_at: Duration,
-        answer: Result<i16, Error>,
-        now: Duration,
-    ) -> Result<Standing, Error> {
-        self.heartbeat_in_flight = false;
-        let error_code = match answer {
-            Ok(error_code) => error_code,
-            Err(error) if matches!(error.class(), Class::Refused | Class::Denied) => return Err(error),
-            Err(_) => return Ok(Standing::Coordinator),
-        };
-        if *identity == self.identity && matches!(error_code, code::NONE | code::REBALANCE_IN_PROGRESS) {
-            self.lease_until = self.lease_until.max(Some(sent_at + self.config.session_timeout));
-        }
-        self.on_standing(Api::Heartbeat, identity, error_code, now)
-    }
-
-    /// What a code in the answer to a heartbeat or a commit, sent under `identity`, says about the membership.
-    ///
-    /// # Errors
-    /// The group refuses us for good.
-    pub fn on_standing(
-        &mut self,
-        api: Api,
-        identity: &Identity,
-        error_code: i16,
-        now: Duration,
-    ) -> Result<Standing, Error> {
-        let refused = || Error::refused(api, error_code, None).at_group(&self.config.group);
-        let current = *identity == self.identity && !matches!(self.phase, Phase::Ended);
-        match classify(api, error_code) {
-            Class::Fine | Class::Retry => Ok(Standing::Kept),
-            Class::Coordinator => Ok(Standing::Coordinator),
-            Class::Membership if !current => Ok(Standing::Kept),
-            Class::Membership => match error_code {
-                code::REBALANCE_IN_PROGRESS => {
-                    self.want_rejoin();
-                    Ok(Standing::Kept)
-                }
-                code::UNKNOWN_MEMBER_ID => {
-                    self.forget_member(now);
-                    Ok(Standing::Lost)
-                }
-                // While a JoinGroup is pending, or is to be repeated, the generation may have moved on without us
-                // knowing yet: only the answer to the join tells.
-                code::ILLEGAL_GENERATION if matches!(self.phase, Phase::Joining(_) | Phase::Out(_)) => {
-                    Ok(Standing::Kept)
-                }
-                code::ILLEGAL_GENERATION => {
-                    self.forget_generation(now);
-                    Ok(Standing::Lost)
-                }
-                _ => {
-                    self.phase = Phase::Ended;
-                    Err(refused())
-                }
-            },
-            Class::Denied | Class::Refused => {
-                self.phase = Phase::Ended;
-                Err(refused())
-            }
-            Class::Leader | Class::Topic => Ok(Standing::Kept),
-        }
-    }
-
-    // ---- leave ----
-
-    /// Ends the membership. A static member says nothing: its place is kept for its return (KIP-345).
-    pub fn leave(&mut self) -> Option<LeaveGroupRequest> {
-        let member = !self.identity.member_id.is_empty() && !matches!(self.phase, Phase::Ended);
-        self.phase = Phase::Ended;
-        (member && self.config.instance_id.is_none()).then(|| {
-            let member = MemberIdentity::default().with_member_id(text(&self.identity.member_id));
-            LeaveGroupRequest::default().with_group_id(self.group_id()).with_members(vec![member])
-        })
     }
 
     fn group_id(&self) -> GroupId {

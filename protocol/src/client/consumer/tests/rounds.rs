@@ -224,6 +224,23 @@ fn without_heartbeat_answers_the_lease_ends_and_nothing_else() {
 }
 
 #[test]
+fn a_process_that_was_stopped_starts_nothing_and_commits_nothing_of_what_others_have() {
+    let mut world = group_of(2, COOPERATIVE, ms(0));
+    world.clients[1].owner.pace = ms(1_000);
+    for partition in 0..6 {
+        (0..20).for_each(|_| world.cluster.log("t", partition).append(3));
+    }
+    world.answer_all();
+    world.run(300);
+    let from = world.now;
+    world.stop_process(1, 20_000);
+    world.run_until("the other has all", 15_000, |world| world.clients[0].owner.parts.len() == 6);
+    world.run(18_000);
+    assert_eq!(world.clients[1].owner.said(from, "lost").map(|(_, text)| text), Some("lost 3 UnknownMember"));
+    world.run_until("shared again", 10_000, World::is_converged);
+}
+
+#[test]
 fn nothing_is_handed_out_twice_when_the_coordinator_moves_in_any_phase() {
     for after_ms in (0..60).step_by(3) {
         let mut world = group_of(2, COOPERATIVE, ms(0));

@@ -26,6 +26,8 @@ pub(super) struct Client {
     pub(super) owner: Owner,
     links: BTreeMap<LinkId, u64>,
     pub(super) running: bool,
+    /// A stopped process: until then it does nothing, and finds everything that came meanwhile.
+    asleep: Duration,
     /// Polls within the present virtual second.
     polls: (u64, u32),
 }
@@ -41,6 +43,8 @@ struct Conn {
     back: Duration,
     queue: VecDeque<Bytes>,
     busy: bool,
+    /// What is sent here goes nowhere.
+    hung: bool,
 }
 
 enum Step {
@@ -131,7 +135,14 @@ impl World {
         let consumer = Consumer::new(net, config, self.now);
         let owner = Owner::new(pace, drain);
         let links = BTreeMap::new();
-        self.clients.push(Client { consumer, owner, links, running: true, polls: (0, 0) });
+        self.clients.push(Client {
+            consumer,
+            owner,
+            links,
+            running: true,
+            asleep: Duration::ZERO,
+            polls: (0, 0),
+        });
         let client = self.clients.len() - 1;
         self.turn(client);
         client
@@ -221,7 +232,7 @@ impl World {
             return None;
         }
         let due = [client.consumer.net().deadline(), client.consumer.deadline(), client.owner.deadline()];
-        due.into_iter().flatten().min()
+        due.into_iter().flatten().min().map(|due| due.max(client.asleep))
     }
 
     fn schedule(&mut self, at: Duration, step: Step) {
@@ -239,7 +250,7 @@ impl World {
     pub(super) fn turn(&mut self, client: usize) {
         let now = self.now;
         let state = &mut self.clients[client];
-        if !state.running {
+        if !state.running || state.asleep > now {
             return;
         }
         let second = now.as_secs();
@@ -278,6 +289,7 @@ impl World {
                 back: now,
                 queue: VecDeque::new(),
                 busy: false,
+                hung: false,
             };
             self.conns.insert(id, conn);
             self.clients[client].links.insert(link, id);
@@ -309,6 +321,12 @@ impl World {
     // ---- the wires ----
 
     fn take_step(&mut self, step: Step) {
+        if let Step::Connect(id) | Step::Answer(id, _) | Step::Cut(id) = &step
+            && let Some(conn) = self.conns.get(id)
+            && self.clients[conn.client].asleep > self.now
+        {
+            return self.schedule(self.clients[conn.client].asleep, step);
+        }
         match step {
             Step::Connect(id) => {
                 let Some(conn) = self.conns.get_mut(&id) else { return };
@@ -321,7 +339,9 @@ impl World {
                 self.turn(client);
             }
             Step::Request(id, frame) => {
-                if let Some(conn) = self.conns.get_mut(&id) {
+                if let Some(conn) = self.conns.get_mut(&id)
+                    && !conn.hung
+                {
                     conn.queue.push_back(frame);
                     self.serve(id);
                 }
@@ -409,6 +429,19 @@ impl World {
             let at = self.now;
             self.schedule(at, Step::Cut(*id));
         }
+    }
+
+    /// A connection goes silent without being closed.
+    pub(super) fn hang_one(&mut self) {
+        let at = self.random.below(self.conns.len().max(1) as u64) as usize;
+        if let Some(conn) = self.conns.values_mut().nth(at) {
+            conn.hung = true;
+        }
+    }
+
+    /// The process is stopped for a time.
+    pub(super) fn stop_process(&mut self, client: usize, for_ms: u64) {
+        self.clients[client].asleep = self.now + ms(for_ms);
     }
 
     /// A broker goes down or comes back.
