@@ -150,6 +150,11 @@ impl Membership {
         matches!(self.phase, Phase::Joining(_) | Phase::Elected(_) | Phase::Syncing(_))
     }
 
+    /// Whether the member is outside a round, with none pending.
+    pub fn is_out(&self) -> bool {
+        matches!(self.phase, Phase::Out(_))
+    }
+
     /// Whether the join was answered and the sync is not yet.
     pub fn is_between_join_and_sync(&self) -> bool {
         matches!(self.phase, Phase::Elected(_) | Phase::Syncing(_))

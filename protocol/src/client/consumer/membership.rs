@@ -68,7 +68,11 @@ impl Consumer {
         if self.membership.is_rebalancing() && self.round_node.is_some_and(|asked| asked != node) {
             self.membership.restart_round(now);
         }
+        if self.heartbeat_node.is_some_and(|asked| asked != node) {
+            self.membership.abandon_heartbeat(now);
+        }
         if let Some(request) = self.membership.heartbeat(now) {
+            self.heartbeat_node = Some(node);
             let tag = Tag::Heartbeat(self.membership.identity().clone(), now);
             self.net.send(To::Node(node, Purpose::Group), request, tag, Duration::ZERO, now);
         }
@@ -425,9 +429,13 @@ impl Consumer {
             // The round goes on without this commit; a little patience, then ours does too (CASES 7).
             revocation.deadline = revocation.deadline.min(now);
         }
-        if let (Some(code), Some(identity)) = (outcome.standing, identity) {
-            let standing = self.membership.on_standing(Api::OffsetCommit, &identity, code, now);
+        if let (Some(refused), Some(identity)) = (outcome.standing, identity) {
+            let standing = self.membership.on_standing(Api::OffsetCommit, &identity, refused, now);
             self.take_standing(standing, now);
+            if refused == code::ILLEGAL_GENERATION && self.is_ending() && self.membership.is_out() {
+                // There will be no other round to commit in.
+                self.lose(LostReason::Generation);
+            }
         }
         if let Some(error) = outcome.fatal {
             self.fatal(error.at_group(&self.config.group.group));

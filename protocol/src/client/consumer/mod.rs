@@ -194,7 +194,7 @@ struct Partition {
     position: i64,
     /// Leader epoch of the batch before the position; -1 when unknown.
     epoch: i32,
-    /// Leader epoch under which the position was last known to be good.
+    /// Leader epoch under which the position is known to be good, or is just being validated.
     leader_epoch: i32,
     end: Option<i64>,
     end_asked: bool,
@@ -224,6 +224,8 @@ pub struct Consumer {
     revocation: Option<membership::Revocation>,
     /// The coordinator that the JoinGroup or SyncGroup of this round was sent to.
     round_node: Option<i32>,
+    /// The broker that the newest heartbeat was sent to.
+    heartbeat_node: Option<i32>,
     /// What the newest JoinGroup said that we own.
     claimed: BTreeSet<TopicPartition>,
     ending: membership::Ending,
@@ -256,6 +258,7 @@ impl Consumer {
             incarnations: 0,
             revocation: None,
             round_node: None,
+            heartbeat_node: None,
             claimed: BTreeSet::new(),
             ending: membership::Ending::No,
             unconfirmed: BTreeMap::new(),

@@ -465,6 +465,8 @@ impl Consumer {
             match self.net.metadata().leader(at) {
                 Some((node, epoch)) => {
                     partition.phase = Phase::Validate { asked: true };
+                    // A newer one that comes before the answer is validated in its turn.
+                    partition.leader_epoch = epoch;
                     questions.entry(node).or_default().push((at.clone(), epoch, partition.epoch));
                 }
                 None => partition.not_before = now + PAUSE,
@@ -512,8 +514,6 @@ impl Consumer {
                     } else if end.offset < position {
                         let what = format!("the log was cut to {} below the position {position}", end.offset);
                         self.move_to(at, *end, true, &what);
-                    } else if let Some((_, epoch)) = self.net.metadata().leader(at) {
-                        partition.leader_epoch = epoch;
                     }
                 }
                 Some(Err(code)) => {

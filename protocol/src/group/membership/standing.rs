@@ -26,6 +26,14 @@ impl Membership {
         )
     }
 
+    /// The heartbeat in flight was sent to a broker that is not the coordinator any more: it is not waited for.
+    pub fn abandon_heartbeat(&mut self, now: Duration) {
+        if self.heartbeat_in_flight {
+            self.heartbeat_in_flight = false;
+            self.heartbeat_due = now;
+        }
+    }
+
     /// The answer to a heartbeat that was sent at `sent_at` under `identity`.
     ///
     /// # Errors

@@ -101,6 +101,22 @@ fn the_end_waits_for_a_coordinator_that_comes_back() {
 }
 
 #[test]
+fn a_hopeless_last_commit_is_not_tried_until_the_limit() {
+    let mut world = reader();
+    // The member stands outside a round, and its generation is over.
+    let now = world.now;
+    world.clients[0].consumer.membership.want_rejoin();
+    world.cluster.refuse(Api::JoinGroup, code::COORDINATOR_LOAD_IN_PROGRESS, 1);
+    world.turn(0);
+    world.run_until("out", 1_000, |world| world.clients[0].consumer.membership.is_out());
+    world.cluster.refuse(Api::OffsetCommit, code::ILLEGAL_GENERATION, 1_000);
+    world.close(0, 30_000);
+    world.run_until("closed", 3_000, |world| world.clients[0].owner.closed.is_some());
+    assert_eq!(world.clients[0].owner.closed, Some(false));
+    assert!(world.now < now + ms(3_000));
+}
+
+#[test]
 fn what_is_lost_at_the_end_does_not_count_as_committed() {
     let mut world = reader();
     world.cluster.refuse(Api::OffsetCommit, code::UNKNOWN_MEMBER_ID, 10);
