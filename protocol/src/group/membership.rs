@@ -89,8 +89,12 @@ pub struct Membership {
     failures: u32,
     heartbeat_due: Duration,
     heartbeat_in_flight: bool,
-    /// Until when the coordinator certainly counts on us: sent time of the newest answered request + session timeout.
+    /// Until when the coordinator certainly counts on us: sent time of the newest answered request + session timeout,
+    /// but no longer than `calm_at` + rebalance timeout.
     lease_until: Option<Duration>,
+    /// Sent time of the newest request whose answer said that no rebalance was under way. A rebalance that has begun
+    /// since leaves out who has not joined within the rebalance timeout, whatever its heartbeats are told meanwhile.
+    calm_at: Duration,
     /// The newest assignment and its generation, for the sticky assignor's user data.
     last_assignment: (Owned, i32),
     random: u64,
@@ -113,6 +117,7 @@ impl Membership {
             heartbeat_due: Duration::ZERO,
             heartbeat_in_flight: false,
             lease_until: None,
+            calm_at: Duration::ZERO,
             last_assignment: (Owned::new(), -1),
             random: seed,
         }
@@ -476,6 +481,7 @@ impl Membership {
                 })?
                 .partitions
         };
+        self.calm_at = syncing.sent_at;
         self.lease_until = Some(syncing.sent_at + self.config.session_timeout);
         self.heartbeat_due = now + self.config.heartbeat_interval;
         self.last_assignment = (partitions.clone(), self.identity.generation);
