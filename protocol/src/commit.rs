@@ -95,25 +95,26 @@ impl Committer {
         self.wanted.keys().chain(in_flight).any(|at| partitions.contains(at))
     }
 
-    /// When [`Committer::request`] has something to send.
-    pub fn deadline(&self) -> Option<Duration> {
-        (self.in_flight.is_none() && !self.wanted.is_empty()).then_some(self.not_before)
+    /// When [`Committer::request`] has something to send, of what is not `held`.
+    pub fn deadline(&self, held: impl Fn(&TopicPartition) -> bool) -> Option<Duration> {
+        let ready = self.wanted.keys().any(|at| !held(at));
+        (self.in_flight.is_none() && ready).then_some(self.not_before)
     }
 
-    /// The next OffsetCommit, unless one is in flight or nothing is due. Topics in `held` wait.
+    /// The next OffsetCommit, unless one is in flight or nothing is due. What is `held` waits.
     pub fn request(
         &mut self,
         group: &str,
         instance_id: Option<&str>,
         identity: &Identity,
-        held: &BTreeSet<String>,
+        held: impl Fn(&TopicPartition) -> bool,
         now: Duration,
     ) -> Option<OffsetCommitRequest> {
         if self.in_flight.is_some() || self.not_before > now {
             return None;
         }
         let (held, ready): (Offsets, Offsets) =
-            std::mem::take(&mut self.wanted).into_iter().partition(|(at, _)| held.contains(&*at.topic));
+            std::mem::take(&mut self.wanted).into_iter().partition(|(at, _)| held(at));
         self.wanted = held;
         if ready.is_empty() {
             return None;
@@ -223,7 +224,7 @@ mod tests {
 
     fn send(committer: &mut Committer, generation: i32) -> Option<i64> {
         let identity = Identity { member_id: "m".to_owned(), generation };
-        let request = committer.request("g", None, &identity, &BTreeSet::new(), LATER)?;
+        let request = committer.request("g", None, &identity, |_| false, LATER)?;
         assert_eq!(request.generation_id_or_member_epoch, generation);
         Some(request.topics[0].partitions[0].committed_offset)
     }

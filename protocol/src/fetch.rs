@@ -199,19 +199,20 @@ pub struct Scanned {
     pub bytes: usize,
 }
 
-/// Walks the batches of one partition.
-///
-/// # Errors
-/// A damaged batch header or marker. The batches before it are in the error's place lost for this answer: they are
-/// fetched again if the caller goes on.
+/// Walks the batches of one partition, up to the first damaged batch header or marker: what stands before it is sound,
+/// and would never be reached if each answer that holds the damage were dropped as a whole.
 pub fn scan(
-    mut bytes: Bytes,
+    bytes: Bytes,
     position: i64,
     aborted: &[AbortedTransaction],
     isolation: Isolation,
-) -> Result<Scanned, BatchError> {
+) -> (Scanned, Option<BatchError>) {
     let mut scanned = Scanned { position, ..Scanned::default() };
-    let mut aborts = Aborts::new(aborted, isolation);
+    let damage = scan_into(&mut scanned, bytes, Aborts::new(aborted, isolation)).err();
+    (scanned, damage)
+}
+
+fn scan_into(scanned: &mut Scanned, mut bytes: Bytes, mut aborts: Aborts) -> Result<(), BatchError> {
     while let Some(batch) = records::next_batch(&mut bytes)? {
         let header = &batch.header;
         // Markers and aborts of batches below the position still open and close transactions.
@@ -224,7 +225,7 @@ pub fn scan(
         scanned.bytes += batch.bytes().len();
         scanned.batches.push(FetchedBatch { batch, deliver });
     }
-    Ok(scanned)
+    Ok(())
 }
 
 /// Which transactions of an answer were aborted (KIP-98): the broker lists them by producer and first offset; an

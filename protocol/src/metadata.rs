@@ -10,7 +10,8 @@ use std::sync::Arc;
 use kafka_protocol::messages::MetadataResponse;
 use uuid::Uuid;
 
-use crate::error::code;
+use crate::api::Api;
+use crate::error::{Class, classify, code};
 
 /// A topic's id: 128 bits as Kafka prints them, zero when the broker gives none.
 pub type TopicId = Uuid;
@@ -110,6 +111,20 @@ impl Metadata {
         }
     }
 
+    /// Whether a topic is known with its partitions.
+    pub fn has_partitions(&self, name: &str) -> bool {
+        self.topic(name).is_some_and(|topic| !topic.partitions.is_empty())
+    }
+
+    /// Whether a broker has said what a topic is, if only that there is none; not while it is being made.
+    pub fn is_answered(&self, name: &str) -> bool {
+        match self.topics.get(name) {
+            Some(TopicState::Known(topic)) => !topic.partitions.is_empty(),
+            Some(TopicState::Refused(refused)) => !is_transient(*refused),
+            None => false,
+        }
+    }
+
     /// The leader of a partition, if it is known and there is one.
     pub fn leader(&self, at: &TopicPartition) -> Option<(i32, i32)> {
         let leader = self.topic(&at.topic)?.partitions.get(&at.partition)?;
@@ -164,9 +179,14 @@ impl Metadata {
         let mut recreated = Vec::new();
         for answer in &response.topics {
             let Some(name) = answer.name.as_ref().map(|name| name.to_string()) else { continue };
-            // LEADER_NOT_AVAILABLE on a topic comes while it is being made; its partitions are as they are.
-            if answer.error_code != code::NONE && answer.error_code != code::LEADER_NOT_AVAILABLE {
-                self.topics.insert(name, TopicState::Refused(answer.error_code));
+            // LEADER_NOT_AVAILABLE on a topic comes while it is being made, often without its partitions.
+            if answer.error_code != code::NONE
+                && (answer.error_code != code::LEADER_NOT_AVAILABLE || answer.partitions.is_empty())
+            {
+                let known = matches!(self.topics.get(&name), Some(TopicState::Known(_)));
+                if !known || !is_transient(answer.error_code) {
+                    self.topics.insert(name, TopicState::Refused(answer.error_code));
+                }
                 continue;
             }
             let mut topic =
@@ -198,6 +218,11 @@ impl Metadata {
         }
         recreated
     }
+}
+
+/// Whether a code of a topic says only that this broker cannot tell now: what was known before still counts.
+fn is_transient(refused: i16) -> bool {
+    matches!(classify(Api::Metadata, refused), Class::Retry | Class::Leader)
 }
 
 #[cfg(test)]

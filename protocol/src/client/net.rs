@@ -7,15 +7,15 @@
 //!
 //! The driver asks [`Net::poll_connect`] and [`Net::poll_close`], moves bytes, and reports what became of each socket.
 
+mod known;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
-use kafka_protocol::messages::{FindCoordinatorRequest, MetadataRequest, TopicName};
-
-use crate::api::{Api, Request, Response, text};
+use self::known::Coordinator;
+use crate::api::{Api, Request, Response};
 use crate::connection::{Answer, Connection};
-use crate::error::{Class, Error, Fault, classify};
+use crate::error::{Error, Fault};
 use crate::frame::BufferPool;
 use crate::metadata::{Metadata, Recreated};
 
@@ -114,16 +114,8 @@ struct Link<T> {
     /// The address in use, for messages.
     address: String,
     waiting: Vec<(Request, Token<T>, Duration)>,
-}
-
-/// A group's coordinator, as far as it is known.
-#[derive(Debug, Default)]
-struct Coordinator {
-    node: Option<i32>,
-    in_flight: bool,
-    not_before: Duration,
-    failures: u32,
-    refused: Option<Error>,
+    /// To be connected though nothing waits, see [`Net::warm_up`].
+    wanted: bool,
 }
 
 /// The connections to one cluster. `T` names a request to its sender.
@@ -133,6 +125,8 @@ pub struct Net<T> {
     by_destination: HashMap<To, LinkId>,
     events: VecDeque<NetEvent<T>>,
     closing: VecDeque<LinkId>,
+    /// Requests to nodes that are not known, and when their outcome is told.
+    refused: VecDeque<(Duration, Token<T>, Error)>,
     pool: BufferPool,
     metadata: Metadata,
     interest: Interest,
@@ -140,6 +134,8 @@ pub struct Net<T> {
     metadata_due: Option<Duration>,
     metadata_tried_at: Option<Duration>,
     metadata_failures: u32,
+    /// How often in a row it was wanted again soon after it had come.
+    metadata_streak: u32,
     coordinators: HashMap<String, Coordinator>,
     /// Addresses that are known to be down.
     down: BTreeSet<String>,
@@ -175,6 +171,7 @@ impl<T> Net<T> {
             by_destination: HashMap::new(),
             events: VecDeque::new(),
             closing: VecDeque::new(),
+            refused: VecDeque::new(),
             pool: BufferPool::default(),
             metadata: Metadata::default(),
             interest: Interest::Topics(BTreeSet::new()),
@@ -182,6 +179,7 @@ impl<T> Net<T> {
             metadata_due: None,
             metadata_tried_at: None,
             metadata_failures: 0,
+            metadata_streak: 0,
             coordinators: HashMap::new(),
             down: BTreeSet::new(),
             last_error: None,
@@ -249,7 +247,9 @@ impl<T> Net<T> {
             let error =
                 Error::new(Fault::Disconnected(format!("node {node} is not in the cluster's metadata")));
             self.want_metadata(now);
-            return self.outcome(token, Err(error.at_api(request.api())), now);
+            // Later, or a sender that tries again at once would spin.
+            let error = error.at_api(request.api());
+            return self.refused.push_back((now + METADATA_PAUSE, token, error));
         }
         let id = self.link_to(to);
         let Some(link) = self.links.get_mut(&id) else { unreachable!("link_to makes the link") };
@@ -281,13 +281,28 @@ impl<T> Net<T> {
         }
     }
 
-    /// Opens the connection to a destination, so that the first request need not wait for it.
+    /// Whether a request to this destination would be sent at once, and not wait for a connection.
+    pub fn is_ready(&self, to: To) -> bool {
+        let link = self.by_destination.get(&to).and_then(|id| self.links.get(id));
+        link.is_some_and(|link| matches!(&link.state, LinkState::Up(connection) if connection.is_ready()))
+    }
+
+    /// Opens the connection to a destination, after the back-off that is due, so that a request need not wait for it.
+    /// Ask again if it fails.
     pub fn warm_up(&mut self, to: To, now: Duration) {
+        if let To::Node(node, _) = to
+            && !self.metadata.brokers.contains_key(&node)
+        {
+            return self.want_metadata(now);
+        }
         let id = self.link_to(to);
         if let Some(link) = self.links.get_mut(&id)
-            && matches!(link.state, LinkState::Idle { not_before } if not_before <= now)
+            && let LinkState::Idle { not_before } = link.state
         {
-            link.state = LinkState::Connecting { asked: false };
+            link.wanted = true;
+            if not_before <= now {
+                link.state = LinkState::Connecting { asked: false };
+            }
         }
     }
 
@@ -304,6 +319,7 @@ impl<T> Net<T> {
             turn: 0,
             address: String::new(),
             waiting: Vec::new(),
+            wanted: false,
         };
         self.links.insert(id, link);
         id
@@ -314,176 +330,11 @@ impl<T> Net<T> {
         self.events.pop_front()
     }
 
-    // ---- metadata and coordinators ----
-
-    /// Keeps the metadata of these topics; it is fetched if they are not all known.
-    pub fn set_interest(&mut self, interest: Interest, now: Duration) {
-        if self.interest != interest {
-            self.interest = interest;
-            self.metadata_due = Some(now);
-        }
-    }
-
-    /// The topics that the metadata is kept for.
-    pub fn interest(&self) -> &Interest {
-        &self.interest
-    }
-
-    /// Refreshes the metadata soon; at most ten times a second, less often while it fails.
-    pub fn want_metadata(&mut self, now: Duration) {
-        let pause = backoff(METADATA_PAUSE, PAUSE_MAX, self.metadata_failures + 1, &mut self.random);
-        let due = self.metadata_tried_at.map_or(now, |tried| now.max(tried + pause));
-        self.metadata_due = Some(self.metadata_due.map_or(due, |earlier| earlier.min(due)));
-    }
-
-    /// The coordinator of a group. While it is not known it is looked for, and [`NetEvent`]s drive that on: ask again
-    /// at every turn.
-    ///
-    /// # Errors
-    /// The cluster refuses to name one, as for lack of authorization.
-    pub fn coordinator(&mut self, group: &str, now: Duration) -> Result<Option<i32>, Error> {
-        let coordinator = self.coordinators.entry(group.to_owned()).or_default();
-        if let Some(error) = &coordinator.refused {
-            return Err(error.clone());
-        }
-        if coordinator.node.is_none() && !coordinator.in_flight && coordinator.not_before <= now {
-            coordinator.in_flight = true;
-            let request =
-                FindCoordinatorRequest::default().with_key_type(0).with_coordinator_keys(vec![text(group)]);
-            self.send_token(
-                To::Any,
-                request.into(),
-                Token::Coordinator(group.to_owned()),
-                Duration::ZERO,
-                now,
-            );
-        }
-        Ok(self.coordinators.get(group).and_then(|coordinator| coordinator.node))
-    }
-
-    /// The coordinator of a group, if it is known.
-    pub fn known_coordinator(&self, group: &str) -> Option<i32> {
-        self.coordinators.get(group)?.node
-    }
-
-    /// When [`Net::coordinator`] is worth another call, while it has none.
-    pub fn coordinator_due(&self, group: &str) -> Option<Duration> {
-        let coordinator = self.coordinators.get(group)?;
-        let open = coordinator.node.is_none() && !coordinator.in_flight && coordinator.refused.is_none();
-        open.then_some(coordinator.not_before)
-    }
-
-    /// The coordinator is not (or no longer) the one that was named: look for it again, after a pause.
-    pub fn forget_coordinator(&mut self, group: &str, now: Duration) {
-        let pause = &mut self.random;
-        if let Some(coordinator) = self.coordinators.get_mut(group) {
-            coordinator.node = None;
-            coordinator.failures += 1;
-            coordinator.not_before = now + backoff(METADATA_PAUSE, PAUSE_MAX, coordinator.failures, pause);
-        }
-    }
-
-    /// The coordinator works: the pause before it is looked for again starts small.
-    pub fn coordinator_works(&mut self, group: &str) {
-        if let Some(coordinator) = self.coordinators.get_mut(group) {
-            coordinator.failures = 0;
-        }
-    }
-
-    fn send_metadata(&mut self, now: Duration) {
-        self.metadata_in_flight = true;
-        self.metadata_due = None;
-        self.metadata_tried_at = Some(now);
-        let topics = match &self.interest {
-            Interest::All => None,
-            Interest::Topics(names) => Some(
-                names
-                    .iter()
-                    .map(|name| MetadataRequestTopic::default().with_name(Some(TopicName(text(name)))))
-                    .collect(),
-            ),
-        };
-        let all = topics.is_none();
-        let request = MetadataRequest::default().with_topics(topics).with_allow_auto_topic_creation(false);
-        self.send_token(To::Any, request.into(), Token::Metadata { all }, Duration::ZERO, now);
-    }
-
     fn outcome(&mut self, token: Token<T>, result: Result<Response, Error>, now: Duration) {
         match token {
             Token::User(tag) => self.events.push_back(NetEvent::Outcome(tag, result)),
             Token::Metadata { all } => self.metadata_outcome(all, result, now),
             Token::Coordinator(group) => self.coordinator_outcome(&group, result, now),
-        }
-    }
-
-    fn metadata_outcome(&mut self, all: bool, result: Result<Response, Error>, now: Duration) {
-        self.metadata_in_flight = false;
-        match result {
-            Ok(Response::Metadata(response)) => {
-                self.metadata_failures = 0;
-                let recreated = self.metadata.apply(&response, all);
-                let next = now + self.config.metadata_age_max;
-                self.metadata_due = Some(self.metadata_due.map_or(next, |due| due.min(next)));
-                self.events.push_back(NetEvent::Metadata(recreated));
-            }
-            Ok(other) => unreachable!("{} answers Metadata", other.api()),
-            Err(error) => {
-                self.metadata_failures += 1;
-                self.last_error = Some(error);
-                self.want_metadata(now);
-            }
-        }
-    }
-
-    fn coordinator_outcome(&mut self, group: &str, result: Result<Response, Error>, now: Duration) {
-        let found = match result {
-            Ok(Response::FindCoordinator(response)) => match response.coordinators.into_iter().next() {
-                Some(found) => (found.error_code, found.error_message, found.node_id, found.host, found.port),
-                None => (
-                    response.error_code,
-                    response.error_message,
-                    response.node_id,
-                    response.host,
-                    response.port,
-                ),
-            },
-            Ok(other) => unreachable!("{} answers FindCoordinator", other.api()),
-            Err(error) => {
-                self.last_error = Some(error.clone());
-                if let Some(coordinator) = self.coordinators.get_mut(group) {
-                    coordinator.in_flight = false;
-                    if matches!(error.fault, Fault::Incompatible(_) | Fault::Peer(_)) {
-                        coordinator.refused = Some(error);
-                    }
-                }
-                return self.forget_coordinator(group, now);
-            }
-        };
-        let (error_code, message, node, host, port) = found;
-        let Some(coordinator) = self.coordinators.get_mut(group) else { return };
-        coordinator.in_flight = false;
-        match classify(Api::FindCoordinator, error_code) {
-            Class::Fine => {
-                coordinator.node = Some(node.0);
-                let port = u16::try_from(port).unwrap_or(0);
-                // The coordinator may be newer than our list of brokers.
-                self.metadata.brokers.entry(node.0).or_insert_with(|| crate::metadata::Broker {
-                    host: host.to_string(),
-                    port,
-                    rack: None,
-                });
-            }
-            Class::Denied | Class::Refused => {
-                let message = message.map(|message| message.to_string());
-                coordinator.refused =
-                    Some(Error::refused(Api::FindCoordinator, error_code, message).at_group(group));
-            }
-            _ => {
-                let message = message.map(|message| message.to_string());
-                self.last_error =
-                    Some(Error::refused(Api::FindCoordinator, error_code, message).at_group(group));
-                self.forget_coordinator(group, now);
-            }
         }
     }
 
@@ -581,6 +432,7 @@ impl<T> Net<T> {
         self.ever_up = true;
         let Some(link) = self.links.get_mut(&id) else { return };
         link.failures = 0;
+        link.wanted = false;
         let address = link.address.clone();
         if self.down.remove(&address) {
             self.events.push_back(NetEvent::Up(address));
@@ -610,12 +462,13 @@ impl<T> Net<T> {
     /// When [`Net::on_timeout`] has something to do.
     pub fn deadline(&self) -> Option<Duration> {
         let links = self.links.values().filter_map(|link| match &link.state {
-            LinkState::Idle { not_before } if !link.waiting.is_empty() => Some(*not_before),
+            LinkState::Idle { not_before } if !link.waiting.is_empty() || link.wanted => Some(*not_before),
             LinkState::Up(connection) => connection.deadline(),
             _ => None,
         });
         let metadata = self.metadata_due.filter(|_| !self.metadata_in_flight);
-        links.chain(metadata).min()
+        let refused = self.refused.front().map(|(due, ..)| *due);
+        links.chain(metadata).chain(refused).min()
     }
 
     /// Time has passed.
@@ -623,7 +476,9 @@ impl<T> Net<T> {
         let mut silent = Vec::new();
         for (id, link) in &mut self.links {
             match &mut link.state {
-                LinkState::Idle { not_before } if *not_before <= now && !link.waiting.is_empty() => {
+                LinkState::Idle { not_before }
+                    if *not_before <= now && (!link.waiting.is_empty() || link.wanted) =>
+                {
                     link.state = LinkState::Connecting { asked: false };
                 }
                 LinkState::Up(connection) if connection.deadline().is_some_and(|due| due <= now) => {
@@ -631,6 +486,11 @@ impl<T> Net<T> {
                 }
                 _ => {}
             }
+        }
+        while self.refused.front().is_some_and(|(due, ..)| *due <= now)
+            && let Some((_, token, error)) = self.refused.pop_front()
+        {
+            self.outcome(token, Err(error), now);
         }
         for (id, error) in silent {
             self.closing.push_back(id);
@@ -647,6 +507,7 @@ impl<T> Net<T> {
         let error = error.clone().at_broker(link.describe());
         let old = std::mem::replace(&mut link.state, LinkState::Idle { not_before: now });
         let mut failed: Vec<(Token<T>, Error)> = Vec::new();
+        link.wanted = false;
         let was_idle = match old {
             LinkState::Up(connection) => {
                 // A broker closes connections that were idle for long: nothing is wrong then.

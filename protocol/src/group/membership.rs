@@ -12,18 +12,21 @@
 //! Sources: KIP-62 (background heartbeats), KIP-345 (static members), KIP-394 (member id required), KIP-429
 //! (cooperative), KIP-814 (skipAssignment).
 
+mod phases;
+mod standing;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
-use kafka_protocol::messages::leave_group_request::MemberIdentity;
 use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use kafka_protocol::messages::{
-    GroupId, HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest, SyncGroupRequest,
-    SyncGroupResponse,
+    GroupId, JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse,
 };
 
-use super::{Assignment, Assignor, GroupMember, Subscription};
+use self::phases::Phase;
+pub use self::phases::{Elect, Elected, Joined, Joining, Out, Stable, Standing, Synced, Syncing};
+use super::{Assignment, Assignor, GroupMember, MetadataError, Subscription};
 use crate::api::{Api, text};
 use crate::error::{Class, Error, classify, code};
 
@@ -76,95 +79,6 @@ impl Identity {
     }
 }
 
-/// Not joining. Joins when asked to, but not before `not_before`.
-#[derive(Debug)]
-pub struct Out {
-    not_before: Duration,
-}
-
-/// JoinGroup is out.
-#[derive(Debug)]
-pub struct Joining {
-    attempt: u64,
-}
-
-/// The leader, before it knows how many partitions the topics of all members have.
-#[derive(Debug)]
-pub struct Elected {
-    assignor: Assignor,
-    members: BTreeMap<String, GroupMember>,
-    /// The coordinator keeps the old assignment (KIP-814): lead, but assign nothing.
-    skip: bool,
-}
-
-/// SyncGroup is out.
-#[derive(Debug)]
-pub struct Syncing {
-    attempt: u64,
-    /// What a leader counted; none for the others.
-    led: Option<BTreeMap<String, i32>>,
-    sent_at: Duration,
-}
-
-/// A member with an assignment.
-#[derive(Debug)]
-pub struct Stable {
-    /// What a leader counted when it assigned; a change calls for a new round.
-    led: Option<BTreeMap<String, i32>>,
-    /// A rebalance was announced or is wanted.
-    rejoin: bool,
-}
-
-#[derive(Debug)]
-enum Phase {
-    Out(Out),
-    Joining(Joining),
-    Elected(Elected),
-    Syncing(Syncing),
-    Stable(Stable),
-    /// Left, or refused for good.
-    Ended,
-}
-
-/// What the answer to JoinGroup calls for.
-#[derive(Debug, PartialEq)]
-pub enum Joined {
-    /// Join again at [`Membership::join_deadline`]; what was owned stays owned.
-    Again,
-    /// The coordinator does not know us any more: what was owned is lost. Join again.
-    Lost,
-    /// Another coordinator has to be found; then join again.
-    Coordinator,
-    /// Elected: give the partition counts of these topics to [`Membership::sync`].
-    Leader(BTreeSet<String>),
-    /// Call [`Membership::sync`] without counts.
-    Follower,
-}
-
-/// What the answer to SyncGroup calls for.
-#[derive(Debug, PartialEq)]
-pub enum Synced {
-    /// Join again; what was owned stays owned.
-    Again,
-    /// What was owned is lost. Join again.
-    Lost,
-    /// Another coordinator has to be found; then join again.
-    Coordinator,
-    /// A new generation with this assignment.
-    Assigned(Owned),
-}
-
-/// What the answer to a heartbeat or a commit says about the membership.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Nothing new, or about an identity of the past.
-    Kept,
-    /// What was owned is lost. Join again.
-    Lost,
-    /// Another coordinator has to be found.
-    Coordinator,
-}
-
 /// A member.
 #[derive(Debug)]
 pub struct Membership {
@@ -175,8 +89,12 @@ pub struct Membership {
     failures: u32,
     heartbeat_due: Duration,
     heartbeat_in_flight: bool,
-    /// Until when the coordinator certainly counts on us: sent time of the newest answered request + session timeout.
+    /// Until when the coordinator certainly counts on us: sent time of the newest answered request + session timeout,
+    /// but no longer than `calm_at` + rebalance timeout.
     lease_until: Option<Duration>,
+    /// Sent time of the newest request whose answer said that no rebalance was under way. A rebalance that has begun
+    /// since leaves out who has not joined within the rebalance timeout, whatever its heartbeats are told meanwhile.
+    calm_at: Duration,
     /// The newest assignment and its generation, for the sticky assignor's user data.
     last_assignment: (Owned, i32),
     random: u64,
@@ -199,9 +117,16 @@ impl Membership {
             heartbeat_due: Duration::ZERO,
             heartbeat_in_flight: false,
             lease_until: None,
+            calm_at: Duration::ZERO,
             last_assignment: (Owned::new(), -1),
             random: seed,
         }
+    }
+
+    /// As if the newest rounds had passed unseen.
+    #[cfg(test)]
+    pub(crate) fn set_generation_for_test(&mut self, generation: i32) {
+        self.identity.generation = generation;
     }
 
     /// What the member brought along.
@@ -228,6 +153,11 @@ impl Membership {
     /// Whether a JoinGroup or SyncGroup is out or about to be.
     pub fn is_rebalancing(&self) -> bool {
         matches!(self.phase, Phase::Joining(_) | Phase::Elected(_) | Phase::Syncing(_))
+    }
+
+    /// Whether the member is outside a round, with none pending.
+    pub fn is_out(&self) -> bool {
+        matches!(self.phase, Phase::Out(_))
     }
 
     /// Whether the join was answered and the sync is not yet.
@@ -354,6 +284,10 @@ impl Membership {
             }
         }
         self.failures = 0;
+        let from = self.identity.generation;
+        // The leader of the next generation hears what we own. Of one that came and went while our answer was lost
+        // we know nothing, and our claim to what we own counts no more (KIP-792).
+        let missed = from >= 0 && response.generation_id != from && response.generation_id != from + 1;
         self.identity =
             Identity { member_id: response.member_id.to_string(), generation: response.generation_id };
         let name = response.protocol_name.as_ref().map_or("", |name| name.as_str());
@@ -366,17 +300,23 @@ impl Membership {
         let leads = response.leader == response.member_id;
         let mut topics: BTreeSet<String> = BTreeSet::new();
         let mut members = BTreeMap::new();
+        let mut unreadable = Vec::new();
         if leads {
             for member in response.members {
-                // A member whose metadata cannot be read gets nothing; the others are served.
-                let (subscription, _) = Subscription::decode_tolerant(member.metadata);
+                let (subscription, fault) = Subscription::decode_tolerant(member.metadata);
+                unreadable.extend(fault.map(|fault| (member.member_id.to_string(), fault)));
                 topics.extend(subscription.topics.iter().cloned());
                 let instance_id = member.group_instance_id.map(|id| id.to_string());
                 members.insert(member.member_id.to_string(), GroupMember { subscription, instance_id });
             }
         }
-        self.phase = Phase::Elected(Elected { assignor, members, skip: response.skip_assignment || !leads });
-        Ok(if leads { Joined::Leader(topics) } else { Joined::Follower })
+        let skip = response.skip_assignment || !leads;
+        self.phase = Phase::Elected(Elected { from, assignor, members, skip });
+        Ok(if leads {
+            Joined::Leader(Elect { topics, unreadable, missed })
+        } else {
+            Joined::Follower { missed }
+        })
     }
 
     fn join_failed(&mut self, error: Error, now: Duration) -> Result<Joined, Error> {
@@ -419,6 +359,20 @@ impl Membership {
         self.phase = Phase::Out(Out { not_before: now });
     }
 
+    /// The coordinator has moved: what was asked of the old one in this round will not be answered, or says nothing
+    /// any more. The new one knows no generation that was not synced, so the claim to what is owned is the one from
+    /// before the join.
+    pub fn restart_round(&mut self, now: Duration) {
+        match &self.phase {
+            Phase::Elected(Elected { from, .. }) | Phase::Syncing(Syncing { from, .. }) => {
+                self.identity.generation = *from;
+            }
+            Phase::Joining(_) => {}
+            Phase::Out(_) | Phase::Stable(_) | Phase::Ended => return,
+        }
+        self.phase = Phase::Out(Out { not_before: now });
+    }
+
     // ---- sync ----
 
     /// Whether [`Membership::sync`] is due.
@@ -450,6 +404,7 @@ impl Membership {
         self.attempts += 1;
         self.phase = Phase::Syncing(Syncing {
             attempt: self.attempts,
+            from: elected.from,
             led: leads.then(|| counts.clone()),
             sent_at: now,
         });
@@ -482,6 +437,7 @@ impl Membership {
                 return match error.class() {
                     Class::Denied | Class::Refused => Err(error.at_group(&self.config.group)),
                     _ => {
+                        self.identity.generation = syncing.from;
                         self.pause(now);
                         Ok(Synced::Coordinator)
                     }
@@ -509,6 +465,7 @@ impl Membership {
             other => match classify(Api::SyncGroup, other) {
                 Class::Denied | Class::Refused => return Err(refused()),
                 class => {
+                    self.identity.generation = syncing.from;
                     self.pause(now);
                     return Ok(if class == Class::Coordinator { Synced::Coordinator } else { Synced::Again });
                 }
@@ -524,6 +481,7 @@ impl Membership {
                 })?
                 .partitions
         };
+        self.calm_at = syncing.sent_at;
         self.lease_until = Some(syncing.sent_at + self.config.session_timeout);
         self.heartbeat_due = now + self.config.heartbeat_interval;
         self.last_assignment = (partitions.clone(), self.identity.generation);
@@ -540,115 +498,22 @@ impl Membership {
     }
 
     /// Tells a leader what the topics look like now; a change calls for a new round. Returns whether it does.
+    ///
+    /// A topic that was not there and is now is a change. One that is not there any more is none: a broker that has
+    /// just started may not know it yet, and its members find out by themselves if it is gone.
     pub fn on_counts(&mut self, counts: &BTreeMap<String, i32>) -> bool {
         match &mut self.phase {
             Phase::Stable(stable)
-                if !stable.rejoin && stable.led.as_ref().is_some_and(|led| led != counts) =>
+                if !stable.rejoin
+                    && stable.led.as_ref().is_some_and(|led| {
+                        counts.iter().any(|(topic, count)| led.get(topic) != Some(count))
+                    }) =>
             {
                 stable.rejoin = true;
                 true
             }
             _ => false,
         }
-    }
-
-    // ---- heartbeat, commit ----
-
-    /// A heartbeat, if one is due.
-    pub fn heartbeat(&mut self, now: Duration) -> Option<HeartbeatRequest> {
-        if !self.beats() || self.heartbeat_in_flight || self.heartbeat_due > now {
-            return None;
-        }
-        self.heartbeat_in_flight = true;
-        self.heartbeat_due = now + self.config.heartbeat_interval;
-        Some(
-            HeartbeatRequest::default()
-                .with_group_id(self.group_id())
-                .with_generation_id(self.identity.generation)
-                .with_member_id(text(&self.identity.member_id))
-                .with_group_instance_id(self.config.instance_id.as_deref().map(text)),
-        )
-    }
-
-    /// The answer to a heartbeat that was sent at `sent_at` under `identity`.
-    ///
-    /// # Errors
-    /// The group refuses us for good.
-    pub fn on_heartbeat(
-        &mut self,
-        identity: &Identity,
-        sent_at: Duration,
-        answer: Result<i16, Error>,
-        now: Duration,
-    ) -> Result<Standing, Error> {
-        self.heartbeat_in_flight = false;
-        let error_code = match answer {
-            Ok(error_code) => error_code,
-            Err(error) if matches!(error.class(), Class::Refused | Class::Denied) => return Err(error),
-            Err(_) => return Ok(Standing::Coordinator),
-        };
-        if *identity == self.identity && matches!(error_code, code::NONE | code::REBALANCE_IN_PROGRESS) {
-            self.lease_until = self.lease_until.max(Some(sent_at + self.config.session_timeout));
-        }
-        self.on_standing(Api::Heartbeat, identity, error_code, now)
-    }
-
-    /// What a code in the answer to a heartbeat or a commit, sent under `identity`, says about the membership.
-    ///
-    /// # Errors
-    /// The group refuses us for good.
-    pub fn on_standing(
-        &mut self,
-        api: Api,
-        identity: &Identity,
-        error_code: i16,
-        now: Duration,
-    ) -> Result<Standing, Error> {
-        let refused = || Error::refused(api, error_code, None).at_group(&self.config.group);
-        let current = *identity == self.identity && !matches!(self.phase, Phase::Ended);
-        match classify(api, error_code) {
-            Class::Fine | Class::Retry => Ok(Standing::Kept),
-            Class::Coordinator => Ok(Standing::Coordinator),
-            Class::Membership if !current => Ok(Standing::Kept),
-            Class::Membership => match error_code {
-                code::REBALANCE_IN_PROGRESS => {
-                    self.want_rejoin();
-                    Ok(Standing::Kept)
-                }
-                code::UNKNOWN_MEMBER_ID => {
-                    self.forget_member(now);
-                    Ok(Standing::Lost)
-                }
-                // While a JoinGroup is pending the generation may have moved on without us knowing yet: only
-                // the answer to the join tells.
-                code::ILLEGAL_GENERATION if matches!(self.phase, Phase::Joining(_)) => Ok(Standing::Kept),
-                code::ILLEGAL_GENERATION => {
-                    self.forget_generation(now);
-                    Ok(Standing::Lost)
-                }
-                _ => {
-                    self.phase = Phase::Ended;
-                    Err(refused())
-                }
-            },
-            Class::Denied | Class::Refused => {
-                self.phase = Phase::Ended;
-                Err(refused())
-            }
-            Class::Leader | Class::Topic => Ok(Standing::Kept),
-        }
-    }
-
-    // ---- leave ----
-
-    /// Ends the membership. A static member says nothing: its place is kept for its return (KIP-345).
-    pub fn leave(&mut self) -> Option<LeaveGroupRequest> {
-        let member = !self.identity.member_id.is_empty() && !matches!(self.phase, Phase::Ended);
-        self.phase = Phase::Ended;
-        (member && self.config.instance_id.is_none()).then(|| {
-            let member = MemberIdentity::default().with_member_id(text(&self.identity.member_id));
-            LeaveGroupRequest::default().with_group_id(self.group_id()).with_members(vec![member])
-        })
     }
 
     fn group_id(&self) -> GroupId {

@@ -95,9 +95,12 @@ impl Consumer {
     fn doubt_topics_of(&mut self, node: i32, now: Duration) {
         let here: Vec<TopicPartition> = self
             .partitions
-            .keys()
-            .filter(|at| self.net.metadata().leader(at).is_some_and(|(leader, _)| leader == node))
-            .cloned()
+            .iter()
+            .filter(|(at, partition)| match partition.replica {
+                Some((replica, _)) => replica == node,
+                None => self.net.metadata().leader(at).is_some_and(|(leader, _)| leader == node),
+            })
+            .map(|(at, _)| at.clone())
             .collect();
         for at in here {
             self.doubt_topic(&at.topic, now);
@@ -158,20 +161,19 @@ impl Consumer {
         }
         let aborted = data.aborted_transactions.unwrap_or_default();
         let position = partition.position;
-        match fetch::scan(records, position, &aborted, isolation) {
-            Ok(scanned) => {
-                partition.position = scanned.position;
-                partition.epoch = scanned.epoch.unwrap_or(partition.epoch);
-                if !scanned.batches.is_empty() {
-                    let (batches, bytes) = (scanned.batches, scanned.bytes);
-                    self.events.push_back(Event::Fetched { at: at.clone(), batches, bytes });
-                }
-            }
-            Err(error) => {
-                partition.phase = Phase::Broken;
-                let error = fetch::damaged(at, position, error).at_api(Api::Fetch);
-                self.events.push_back(Event::Broken(error));
-            }
+        let (scanned, damage) = fetch::scan(records, position, &aborted, isolation);
+        partition.position = scanned.position;
+        partition.epoch = scanned.epoch.unwrap_or(partition.epoch);
+        if damage.is_some() {
+            partition.phase = Phase::Broken;
+        }
+        if !scanned.batches.is_empty() {
+            let (batches, bytes) = (scanned.batches, scanned.bytes);
+            self.events.push_back(Event::Fetched { at: at.clone(), batches, bytes });
+        }
+        if let Some(damage) = damage {
+            let error = fetch::damaged(at, scanned.position, damage).at_api(Api::Fetch);
+            self.events.push_back(Event::Broken(error));
         }
     }
 
@@ -184,7 +186,7 @@ impl Consumer {
         let from_replica = partition.replica.take().is_some();
         match data.error_code {
             // A follower may lag behind the leader: ask the leader before anything is concluded.
-            code::OFFSET_OUT_OF_RANGE if from_replica => {}
+            code::OFFSET_OUT_OF_RANGE if from_replica => self.pause_partition(at, now),
             code::OFFSET_OUT_OF_RANGE => {
                 partition.phase = Phase::Range { start: Answer::ToAsk, end: Answer::ToAsk };
             }

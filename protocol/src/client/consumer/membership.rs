@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Consumer, Event, LostReason, Partition, TOPIC_PAUSE, Tag, shared};
+use super::{Consumer, Event, LostReason, Partition, Tag, shared};
+use crate::api::messages::LeaveGroupRequest;
 use crate::api::{Api, Response};
 use crate::client::net::{Purpose, To};
-use crate::error::Error;
-use crate::group::membership::{Joined, Standing, Synced};
+use crate::error::{Error, code};
+use crate::group::membership::{Elect, Joined, Standing, Synced};
 use crate::group::{Identity, Owned};
 use crate::metadata::TopicPartition;
 use crate::offsets::OffsetAndEpoch;
@@ -27,12 +28,17 @@ pub(super) enum Ending {
     No,
     /// Nothing new is fetched or joined.
     Stopping,
-    /// The last commit is under way, until the deadline.
-    Committing(Duration),
-    /// LeaveGroup is out, until the deadline.
+    /// The last commit is under way.
+    Committing {
+        until: Duration,
+        /// What was to be committed was lost to another member meanwhile.
+        lost: bool,
+    },
+    /// LeaveGroup is out, or waits for a coordinator to be found.
     Leaving {
         until: Duration,
         committed: bool,
+        request: Option<LeaveGroupRequest>,
     },
     Closed,
 }
@@ -51,15 +57,22 @@ impl Consumer {
             return;
         }
         self.finish_revocation(now);
-        if !self.unconfirmed.is_empty() || !self.missing.is_empty() {
-            self.look_for_topics(now);
+        if self.lacks_topics() {
+            self.net.want_metadata(now);
         }
         let node = match self.net.coordinator(&self.config.group.group, now) {
             Ok(Some(node)) => node,
             Ok(None) => return,
             Err(error) => return self.fatal(error),
         };
+        if self.membership.is_rebalancing() && self.round_node.is_some_and(|asked| asked != node) {
+            self.membership.restart_round(now);
+        }
+        if self.heartbeat_node.is_some_and(|asked| asked != node) {
+            self.membership.abandon_heartbeat(now);
+        }
         if let Some(request) = self.membership.heartbeat(now) {
+            self.heartbeat_node = Some(node);
             let tag = Tag::Heartbeat(self.membership.identity().clone(), now);
             self.net.send(To::Node(node, Purpose::Group), request, tag, Duration::ZERO, now);
         }
@@ -73,33 +86,37 @@ impl Consumer {
     }
 
     pub(super) fn membership_deadline(&self) -> Option<Duration> {
+        if matches!(self.ending, Ending::Closed) {
+            return None;
+        }
         let group = &self.config.group.group;
         let revocation = self.revocation.as_ref().map(|revocation| revocation.deadline + COMMIT_GRACE);
         let ending = match &self.ending {
-            Ending::Committing(until) | Ending::Leaving { until, .. } => Some(*until),
+            Ending::Committing { until, .. } | Ending::Leaving { until, .. } => Some(*until),
             _ => None,
         };
         // A deadline that cannot be acted on now would spin the loop; what it waits for wakes it.
-        if self.net.known_coordinator(group).is_none() {
+        let Some(node) = self.net.known_coordinator(group) else {
             return [revocation, ending, self.net.coordinator_due(group)].into_iter().flatten().min();
-        }
+        };
         let may_join = matches!(self.ending, Ending::No) && self.revocation.is_none() && self.metadata_seen;
         let join = self.membership.join_deadline().filter(|_| may_join);
         let counts =
             self.counts_from.filter(|_| self.membership.is_elected()).map(|since| since + COUNTS_WAIT);
-        let commit = self.committer.deadline().filter(|_| self.may_commit() && self.unconfirmed.is_empty());
+        let held = |at: &TopicPartition| self.unconfirmed.contains_key(&*at.topic);
+        let ready = self.may_commit() && self.net.is_ready(To::Node(node, Purpose::Group));
+        let commit = self.committer.deadline(held).filter(|_| ready);
         let heartbeat = self.membership.heartbeat_deadline();
-        let topics = (!self.missing.is_empty() || !self.unconfirmed.is_empty())
-            .then(|| self.topics_asked.map_or(Duration::ZERO, |asked| asked + TOPIC_PAUSE));
-        [revocation, ending, join, counts, commit, heartbeat, topics].into_iter().flatten().min()
+        [revocation, ending, join, counts, commit, heartbeat].into_iter().flatten().min()
     }
 
-    /// Topics that are missing or in doubt are asked for once a second.
-    fn look_for_topics(&mut self, now: Duration) {
-        if self.topics_asked.is_none_or(|asked| asked + TOPIC_PAUSE <= now) {
-            self.topics_asked = Some(now);
-            self.net.want_metadata(now);
-        }
+    /// Whether a topic is missing, in doubt, or not ready: our own, or one that a member subscribes to whom we lead.
+    fn lacks_topics(&self) -> bool {
+        let leads = self.membership.led_topics().is_some();
+        !self.unconfirmed.is_empty()
+            || !self.missing.is_empty()
+            || (self.metadata_seen && !self.has_all_topics())
+            || (leads && self.led_topics.iter().any(|topic| !self.net.metadata().has_partitions(topic)))
     }
 
     // ---- rounds ----
@@ -110,12 +127,15 @@ impl Consumer {
         }
         if !self.config.group.is_cooperative() && !self.partitions.is_empty() {
             let all = self.partitions.keys().cloned().collect();
+            self.unannounced_since = None;
             return self.start_revocation(all, now);
         }
         let mut owned = Owned::new();
         for at in self.partitions.keys() {
             owned.entry(at.topic.to_string()).or_default().push(at.partition);
         }
+        self.round_node = Some(node);
+        self.claimed = self.partitions.keys().cloned().collect();
         let (request, attempt) = self.membership.join(&owned);
         let wait = self.config.group.rebalance_timeout;
         self.net.send(To::Node(node, Purpose::Join), request, Tag::Join(attempt), wait, now);
@@ -131,20 +151,35 @@ impl Consumer {
         });
         match self.membership.on_join(answer, now) {
             Err(error) => self.fatal(error),
-            Ok(Joined::Again | Joined::Follower) => {}
+            Ok(Joined::Again) => {}
+            Ok(Joined::Follower { missed }) => {
+                self.led_topics.clear();
+                if missed {
+                    self.lose(LostReason::Generation);
+                }
+            }
             Ok(Joined::Lost) => self.lose(LostReason::UnknownMember),
             Ok(Joined::Coordinator) => self.net.forget_coordinator(&self.config.group.group, now),
-            Ok(Joined::Leader(topics)) => {
-                self.set_topic_interest(&topics, now);
-                self.led_topics = topics;
-                self.counts_from = None;
-            }
+            Ok(Joined::Leader(elect)) => self.on_elected(elect, now),
+        }
+    }
+
+    fn on_elected(&mut self, elect: Elect, now: Duration) {
+        for (member, fault) in elect.unreadable {
+            let what = format!("the subscription of member {member} cannot be read to its end: {fault}");
+            self.events.push_back(Event::Notice(what));
+        }
+        self.set_topic_interest(&elect.topics, now);
+        self.led_topics = elect.topics;
+        self.counts_from = None;
+        if elect.missed {
+            self.lose(LostReason::Generation);
         }
     }
 
     /// Sends SyncGroup; a leader first waits for metadata that covers the topics of all members.
     fn sync(&mut self, node: i32, now: Duration) {
-        let known = |topic: &String| self.net.metadata().topics.contains_key(topic);
+        let known = |topic: &String| self.net.metadata().is_answered(topic);
         if !self.led_topics.iter().all(known) {
             let since = *self.counts_from.get_or_insert(now);
             // The members wait for this answer: a topic that stays unknown is assigned with the next round.
@@ -164,7 +199,7 @@ impl Consumer {
             .iter()
             .filter_map(|topic| {
                 let count = metadata.topic(topic)?.partitions.len();
-                Some((topic.clone(), i32::try_from(count).unwrap_or(i32::MAX)))
+                (count > 0).then(|| (topic.clone(), i32::try_from(count).unwrap_or(i32::MAX)))
             })
             .collect()
     }
@@ -203,6 +238,11 @@ impl Consumer {
         self.net.coordinator_works(&self.config.group.group);
         let mut wanted = BTreeSet::new();
         for (topic, partitions) in assigned {
+            if !self.topics.contains(&topic) {
+                let what = format!("the group's leader assigned the topic {topic}, which was not asked for");
+                self.events.push_back(Event::Notice(what));
+                continue;
+            }
             let topic = shared(&topic);
             wanted.extend(
                 partitions.into_iter().map(|partition| TopicPartition { topic: topic.clone(), partition }),
@@ -210,7 +250,7 @@ impl Consumer {
         }
         let gone: BTreeSet<TopicPartition> =
             self.partitions.keys().filter(|at| !wanted.contains(at)).cloned().collect();
-        if !matches!(self.ending, Ending::Stopping | Ending::Committing(_)) {
+        if !matches!(self.ending, Ending::Stopping | Ending::Committing { .. }) {
             for at in wanted {
                 if !self.partitions.contains_key(&at) {
                     let topic_id =
@@ -221,9 +261,16 @@ impl Consumer {
             }
         }
         self.unannounced_since = Some(now);
+        // What was claimed in the join and lost since is withheld from all until we have joined without it (KIP-429).
+        let withheld = |at: &TopicPartition| !self.partitions.contains_key(at);
+        if self.claimed.iter().any(withheld) {
+            self.membership.want_rejoin();
+        }
         if !gone.is_empty() {
             self.start_revocation(gone, now);
         }
+        // What changed between the count and now.
+        self.tell_leader_the_counts();
     }
 
     // ---- giving up ----
@@ -269,13 +316,18 @@ impl Consumer {
             return;
         }
         let Some(revocation) = self.revocation.take() else { return };
+        let told = |at: &TopicPartition| self.partitions.get(at).is_some_and(|p| p.announced);
+        let fenced: Vec<TopicPartition> =
+            revocation.partitions.iter().filter(|at| told(at)).cloned().collect();
         self.forget_partitions(revocation.partitions.iter());
-        self.events.push_back(Event::Revoked(revocation.partitions.into_iter().collect()));
+        if !fenced.is_empty() {
+            self.events.push_back(Event::Revoked(fenced));
+        }
         // The cooperative round that gives them to others. An eager one is wanted already.
         self.membership.want_rejoin();
     }
 
-    fn forget_partitions<'a>(&mut self, partitions: impl Iterator<Item = &'a TopicPartition>) {
+    pub(super) fn forget_partitions<'a>(&mut self, partitions: impl Iterator<Item = &'a TopicPartition>) {
         for at in partitions {
             self.committer.drop_partition(at);
             self.partitions.remove(at);
@@ -286,9 +338,16 @@ impl Consumer {
     fn lose(&mut self, reason: LostReason) {
         self.revocation = None;
         self.unannounced_since = None;
-        let lost: Vec<TopicPartition> = self.partitions.keys().cloned().collect();
-        self.forget_partitions(lost.iter());
-        self.events.push_back(Event::Lost(lost, reason));
+        if let Ending::Committing { lost, .. } = &mut self.ending {
+            *lost |= !self.committer.is_idle();
+        }
+        let told: Vec<TopicPartition> =
+            self.partitions.iter().filter(|(_, p)| p.announced).map(|(at, _)| at.clone()).collect();
+        let all: Vec<TopicPartition> = self.partitions.keys().cloned().collect();
+        self.forget_partitions(all.iter());
+        if !told.is_empty() {
+            self.events.push_back(Event::Lost(told, reason));
+        }
     }
 
     // ---- heartbeats and commits ----
@@ -322,21 +381,27 @@ impl Consumer {
 
     fn may_commit(&self) -> bool {
         // At the end there may be no other round to wait for: an old generation is worth a try.
-        let last_chance = matches!(self.ending, Ending::Committing(_)) && self.has_joined();
+        let last_chance = matches!(self.ending, Ending::Committing { .. }) && self.has_joined();
         self.membership.may_commit() || (last_chance && !self.membership.is_between_join_and_sync())
     }
 
     fn send_commit(&mut self, node: i32, now: Duration) {
-        if !self.may_commit() {
+        if !self.may_commit() || self.committer.deadline(|_| false).is_none() {
             return;
         }
-        let held: BTreeSet<String> = self.unconfirmed.keys().cloned().collect();
+        let to = To::Node(node, Purpose::Group);
+        if !self.net.is_ready(to) {
+            // A commit that waits for a connection could be sent when it is no longer true.
+            return self.net.warm_up(to, now);
+        }
         let group = &self.config.group;
         let identity = self.membership.identity();
-        let request =
-            self.committer.request(&group.group, group.instance_id.as_deref(), identity, &held, now);
+        let instance_id = group.instance_id.as_deref();
+        // Until its topic's identity is confirmed.
+        let held = |at: &TopicPartition| self.unconfirmed.contains_key(&*at.topic);
+        let request = self.committer.request(&group.group, instance_id, identity, held, now);
         if let Some(request) = request {
-            self.net.send(To::Node(node, Purpose::Group), request, Tag::Commit, Duration::ZERO, now);
+            self.net.send(to, request, Tag::Commit, Duration::ZERO, now);
         }
     }
 
@@ -357,9 +422,20 @@ impl Consumer {
         for topic in &outcome.unknown_topics {
             self.doubt_topic(topic, now);
         }
-        if let (Some(code), Some(identity)) = (outcome.standing, identity) {
-            let standing = self.membership.on_standing(Api::OffsetCommit, &identity, code, now);
+        if outcome.standing == Some(code::REBALANCE_IN_PROGRESS)
+            && let Some(revocation) = &mut self.revocation
+            && revocation.drained
+        {
+            // The round goes on without this commit; a little patience, then ours does too (CASES 7).
+            revocation.deadline = revocation.deadline.min(now);
+        }
+        if let (Some(refused), Some(identity)) = (outcome.standing, identity) {
+            let standing = self.membership.on_standing(Api::OffsetCommit, &identity, refused, now);
             self.take_standing(standing, now);
+            if refused == code::ILLEGAL_GENERATION && self.is_ending() && self.membership.is_out() {
+                // There will be no other round to commit in.
+                self.lose(LostReason::Generation);
+            }
         }
         if let Some(error) = outcome.fatal {
             self.fatal(error.at_group(&self.config.group.group));
@@ -385,30 +461,34 @@ impl Consumer {
     ) {
         if matches!(self.ending, Ending::No | Ending::Stopping) {
             self.commit(offsets);
-            self.ending = Ending::Committing(deadline);
+            self.ending = Ending::Committing { until: deadline, lost: false };
             self.poll_membership(now);
         }
     }
 
     fn poll_ending(&mut self, now: Duration) {
-        if let Ending::Committing(deadline) = self.ending {
+        if let Ending::Committing { until, lost } = self.ending {
             let committed = self.committer.is_idle();
-            if !committed && now < deadline {
+            if !committed && now < until {
                 return;
             }
-            let node = self.net.coordinator(&self.config.group.group, now).ok().flatten();
-            match (self.membership.leave(), node) {
-                (Some(request), Some(node)) => {
-                    self.net.send(To::Node(node, Purpose::Group), request, Tag::Leave, Duration::ZERO, now);
-                    self.ending = Ending::Leaving { until: now + LEAVE_TIMEOUT, committed };
-                }
-                _ => self.end(committed),
+            let committed = committed && !lost;
+            let until = now + LEAVE_TIMEOUT;
+            match self.membership.leave() {
+                None => self.end(committed),
+                request => self.ending = Ending::Leaving { until, committed, request },
             }
         }
-        if let Ending::Leaving { until, committed } = self.ending
-            && until <= now
+        let Ending::Leaving { until, committed, request } = &mut self.ending else { return };
+        if *until <= now {
+            let committed = *committed;
+            return self.end(committed);
+        }
+        if request.is_some()
+            && let Ok(Some(node)) = self.net.coordinator(&self.config.group.group, now)
+            && let Some(request) = request.take()
         {
-            self.end(committed);
+            self.net.send(To::Node(node, Purpose::Group), request, Tag::Leave, Duration::ZERO, now);
         }
     }
 

@@ -13,6 +13,8 @@
 mod fetching;
 mod membership;
 mod start;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,10 +23,10 @@ use std::time::Duration;
 use super::net::{Interest, Net, NetConfig, NetEvent};
 use crate::api::{Api, Response};
 use crate::commit::Committer;
-use crate::error::{Error, Fault, code};
+use crate::error::{Class, Error, Fault, code};
 use crate::fetch::{FetchConfig, FetchedBatch, Session};
 use crate::group::{GroupConfig, Identity, Membership};
-use crate::metadata::{Recreated, TopicId, TopicPartition, TopicState};
+use crate::metadata::{TopicId, TopicPartition, TopicState};
 use crate::offsets::OffsetAndEpoch;
 
 /// Where a partition without a commit begins.
@@ -192,7 +194,7 @@ struct Partition {
     position: i64,
     /// Leader epoch of the batch before the position; -1 when unknown.
     epoch: i32,
-    /// Leader epoch under which the position was last known to be good.
+    /// Leader epoch under which the position is known to be good, or is just being validated.
     leader_epoch: i32,
     end: Option<i64>,
     end_asked: bool,
@@ -220,13 +222,17 @@ pub struct Consumer {
     events: VecDeque<Event>,
     incarnations: u64,
     revocation: Option<membership::Revocation>,
+    /// The coordinator that the JoinGroup or SyncGroup of this round was sent to.
+    round_node: Option<i32>,
+    /// The broker that the newest heartbeat was sent to.
+    heartbeat_node: Option<i32>,
+    /// What the newest JoinGroup said that we own.
+    claimed: BTreeSet<TopicPartition>,
     ending: membership::Ending,
     /// Since when a topic's identity is in doubt; its offsets are not committed meanwhile.
     unconfirmed: BTreeMap<String, Duration>,
     missing: BTreeSet<String>,
     metadata_seen: bool,
-    /// When missing or doubtful topics were last asked for.
-    topics_asked: Option<Duration>,
     /// The topics that the members of a group that we lead subscribe to, and since when they are waited for.
     led_topics: BTreeSet<String>,
     counts_from: Option<Duration>,
@@ -234,9 +240,6 @@ pub struct Consumer {
     unannounced_since: Option<Duration>,
     failed: bool,
 }
-
-/// How often a topic that is missing or in doubt is looked for.
-const TOPIC_PAUSE: Duration = Duration::from_secs(1);
 
 impl Consumer {
     /// A consumer that begins with the first [`Consumer::poll`].
@@ -254,11 +257,13 @@ impl Consumer {
             events: VecDeque::new(),
             incarnations: 0,
             revocation: None,
+            round_node: None,
+            heartbeat_node: None,
+            claimed: BTreeSet::new(),
             ending: membership::Ending::No,
             unconfirmed: BTreeMap::new(),
             missing: BTreeSet::new(),
             metadata_seen: false,
-            topics_asked: None,
             led_topics: BTreeSet::new(),
             counts_from: None,
             unannounced_since: None,
@@ -287,9 +292,9 @@ impl Consumer {
         self.membership.is_settled() && self.revocation.is_none() && self.unannounced_since.is_none()
     }
 
-    /// Whether every topic of the subscription exists, as far as is known.
+    /// Whether every subscribed topic is known with its partitions. While one is not, an empty assignment says nothing.
     pub fn has_all_topics(&self) -> bool {
-        self.topics.iter().all(|topic| self.net.metadata().topic(topic).is_some())
+        self.topics.iter().all(|topic| self.net.metadata().has_partitions(topic))
     }
 
     /// Whether the group has been joined at least once.
@@ -326,10 +331,12 @@ impl Consumer {
         self.config.fetch.partition_bytes_max = partition_bytes_max;
     }
 
-    /// Commits these offsets soon. Partitions that are not owned any more are passed over.
+    /// Commits these offsets soon. Passed over are partitions that are not owned any more, and those about to be moved
+    /// ([`Event::Moved`] follows): their offsets mean nothing any more.
     pub fn commit(&mut self, offsets: impl IntoIterator<Item = (TopicPartition, OffsetAndEpoch)>) {
         let partitions = &self.partitions;
-        self.committer.want(offsets.into_iter().filter(|(at, _)| partitions.contains_key(at)));
+        let ours = |at: &TopicPartition| partitions.get(at).is_some_and(|p| !p.is_moving_back());
+        self.committer.want(offsets.into_iter().filter(|(at, _)| ours(at)));
     }
 
     /// Takes what the connections brought and sends what is due.
@@ -337,7 +344,7 @@ impl Consumer {
         while let Some(event) = self.net.next_event() {
             match event {
                 NetEvent::Outcome(tag, result) => self.on_outcome(tag, result, now),
-                NetEvent::Metadata(recreated) => self.on_metadata(&recreated, now),
+                NetEvent::Metadata(_) => self.on_metadata(now),
                 NetEvent::Down(address, why) => self.events.push_back(Event::BrokerDown(address, why)),
                 NetEvent::Up(address) => self.events.push_back(Event::BrokerUp(address)),
             }
@@ -387,11 +394,9 @@ impl Consumer {
 
     // ---- topics ----
 
-    fn on_metadata(&mut self, recreated: &[Recreated], now: Duration) {
+    fn on_metadata(&mut self, now: Duration) {
         self.metadata_seen = true;
-        for topic in recreated {
-            self.on_recreated(topic, now);
-        }
+        self.check_topic_ids();
         for topic in self.topics.clone() {
             match self.net.metadata().topics.get(&topic) {
                 Some(TopicState::Known(_)) => {
@@ -405,7 +410,7 @@ impl Consumer {
                 }
                 Some(TopicState::Refused(refused)) => {
                     let error = Error::refused(Api::Metadata, *refused, None).at_topic(&topic);
-                    if !matches!(error.class(), crate::error::Class::Retry | crate::error::Class::Leader) {
+                    if !matches!(error.class(), Class::Retry | Class::Leader) {
                         self.fatal(error);
                     }
                 }
@@ -421,24 +426,43 @@ impl Consumer {
                 let what = "the topic is gone: it was deleted while its records were read".to_owned();
                 self.fatal(Error::new(Fault::Policy(what)).at_topic(&topic));
             }
-        } else if self.missing.insert(topic.clone()) {
-            self.events.push_back(Event::TopicMissing(topic));
+        } else {
+            self.unconfirmed.remove(&topic);
+            if self.missing.insert(topic.clone()) {
+                self.events.push_back(Event::TopicMissing(topic));
+            }
         }
     }
 
-    fn on_recreated(&mut self, recreated: &Recreated, now: Duration) {
-        let owned: Vec<TopicPartition> =
-            self.partitions.keys().filter(|at| *at.topic == *recreated.topic).cloned().collect();
-        if owned.is_empty() {
-            return;
+    /// A partition is of the topic that it was assigned in: an id that was unknown then is learned, another one means
+    /// that the topic was made again. Between the two the topic may have been unknown, so the partition remembers.
+    fn check_topic_ids(&mut self) {
+        let mut recreated = BTreeSet::new();
+        for (at, partition) in &mut self.partitions {
+            let Some(id) = self.net.metadata().topic(&at.topic).map(|topic| topic.id) else { continue };
+            if partition.topic_id.is_nil() {
+                partition.topic_id = id;
+            } else if !id.is_nil() && id != partition.topic_id {
+                recreated.insert(at.topic.clone());
+            }
         }
+        for topic in recreated {
+            self.on_recreated(&topic);
+        }
+    }
+
+    fn on_recreated(&mut self, topic: &str) {
+        let owned: Vec<TopicPartition> =
+            self.partitions.keys().filter(|at| *at.topic == *topic).cloned().collect();
         if self.config.recreated == Reset::Fail {
             let what = "the topic was deleted and made again while its records were read; its old offsets mean \
                         nothing in the new one. Start with another group, or give -X auto.offset.reset to go on";
-            return self.fatal(Error::new(Fault::Policy(what.to_owned())).at_topic(&recreated.topic));
+            // Nothing of the old topic may be committed into the new one, whatever the owner does at its end.
+            self.forget_partitions(owned.iter());
+            return self.fatal(Error::new(Fault::Policy(what.to_owned())).at_topic(topic));
         }
         for at in owned {
-            self.restart_partition(&at, self.config.recreated, "the topic was made again", now);
+            self.restart_partition(&at, self.config.recreated, "the topic was made again");
         }
     }
 

@@ -69,9 +69,24 @@ impl Partition {
         self.phase == Phase::Ready && (self.end.is_some() || !want_end)
     }
 
+    /// Whether another position is being looked up: what is finished now belongs to a log that is no more.
+    pub(super) fn is_moving_back(&self) -> bool {
+        matches!(self.phase, Phase::Begin { moved: Some(_), .. })
+    }
+
     /// When a pause of this partition ends.
     pub(super) fn deadline(&self) -> Option<Duration> {
         (self.not_before > Duration::ZERO).then_some(self.not_before)
+    }
+
+    /// Answers to what was asked before are dropped, so it is asked again.
+    fn begin_incarnation(&mut self, incarnation: u64) {
+        self.incarnation = incarnation;
+        self.end_asked = false;
+    }
+
+    fn may_be_announced(&self, want_end: bool) -> bool {
+        !self.announced && !self.revoking && self.is_ready(want_end)
     }
 
     fn asks(&self, question: Question) -> Option<i64> {
@@ -96,15 +111,15 @@ impl Consumer {
             self.ask_committed(now);
             self.ask_offsets(now);
             self.ask_epoch_ends(now);
+            self.announce(now);
         }
-        self.announce(now);
     }
 
     // ---- announcing ----
 
     pub(super) fn announce_deadline(&self) -> Option<Duration> {
-        let some_ready = self.partitions.values().any(|p| !p.announced && p.is_ready(self.config.want_end));
-        self.unannounced_since.filter(|_| some_ready).map(|since| since + ANNOUNCE_WAIT)
+        let some_ready = self.partitions.values().any(|p| p.may_be_announced(self.config.want_end));
+        self.unannounced_since.filter(|_| some_ready && !self.is_ending()).map(|since| since + ANNOUNCE_WAIT)
     }
 
     fn announce(&mut self, now: Duration) {
@@ -112,7 +127,7 @@ impl Consumer {
         let want_end = self.config.want_end;
         let waiting = |p: &Partition| !p.announced && !p.revoking && !p.is_ready(want_end);
         let all_ready = !self.partitions.values().any(waiting);
-        let some_ready = self.partitions.values().any(|p| !p.announced && p.is_ready(want_end));
+        let some_ready = self.partitions.values().any(|p| p.may_be_announced(want_end));
         let late = since + ANNOUNCE_WAIT <= now;
         if !(all_ready || some_ready && late) {
             return;
@@ -124,7 +139,7 @@ impl Consumer {
                 if !partition.revoking {
                     kept.push(at.clone());
                 }
-            } else if partition.is_ready(want_end) && !partition.revoking {
+            } else if partition.may_be_announced(want_end) {
                 partition.announced = true;
                 let position = OffsetAndEpoch { offset: partition.position, epoch: partition.epoch };
                 added.push(Start { at: at.clone(), position, end: partition.end });
@@ -395,28 +410,28 @@ impl Consumer {
             return;
         }
         let what = format!("the log ends at {end}, below the position {position}");
-        self.restart_or_fail(at, self.config.out_of_range, &what, now);
+        self.restart_or_fail(at, self.config.out_of_range, &what);
     }
 
-    pub(super) fn restart_or_fail(&mut self, at: &TopicPartition, reset: Reset, what: &str, now: Duration) {
+    pub(super) fn restart_or_fail(&mut self, at: &TopicPartition, reset: Reset, what: &str) {
         if reset == Reset::Fail {
             let error = Error::new(Fault::Policy(format!("{what}, and auto.offset.reset is none")));
             return self.fatal(error.at_partition(&at.topic, at.partition));
         }
-        self.restart_partition(at, reset, what, now);
+        self.restart_partition(at, reset, what);
     }
 
     /// Looks up the start or the end of the log and moves the position there.
-    pub(super) fn restart_partition(&mut self, at: &TopicPartition, reset: Reset, why: &str, now: Duration) {
+    pub(super) fn restart_partition(&mut self, at: &TopicPartition, reset: Reset, why: &str) {
         let incarnation = self.new_incarnation();
         let topic_id = self.net.metadata().topic(&at.topic).map(|topic| topic.id);
         let Some(partition) = self.partitions.get_mut(at) else { return };
-        partition.incarnation = incarnation;
+        partition.begin_incarnation(incarnation);
         partition.topic_id = topic_id.unwrap_or(partition.topic_id);
         partition.leader_epoch = -1;
         partition.readable_end = 0;
         partition.replica = None;
-        partition.not_before = now;
+        partition.not_before = Duration::ZERO;
         let timestamp = if reset == Reset::Latest { LATEST } else { EARLIEST };
         partition.phase = Phase::Begin { timestamp, asked: false, moved: Some(why.to_owned()) };
         // What was finished under the old log must not be committed into the new one.
@@ -426,7 +441,7 @@ impl Consumer {
     fn move_to(&mut self, at: &TopicPartition, to: OffsetAndEpoch, back: bool, why: &str) {
         let incarnation = self.new_incarnation();
         let Some(partition) = self.partitions.get_mut(at) else { return };
-        partition.incarnation = incarnation;
+        partition.begin_incarnation(incarnation);
         partition.position = to.offset;
         partition.epoch = to.epoch;
         if back {
@@ -450,6 +465,8 @@ impl Consumer {
             match self.net.metadata().leader(at) {
                 Some((node, epoch)) => {
                     partition.phase = Phase::Validate { asked: true };
+                    // A newer one that comes before the answer is validated in its turn.
+                    partition.leader_epoch = epoch;
                     questions.entry(node).or_default().push((at.clone(), epoch, partition.epoch));
                 }
                 None => partition.not_before = now + PAUSE,
@@ -493,12 +510,10 @@ impl Consumer {
                     partition.phase = Phase::Ready;
                     if end.offset < 0 {
                         let what = format!("the leader does not know epoch {} any more", partition.epoch);
-                        self.restart_or_fail(at, self.config.out_of_range, &what, now);
+                        self.restart_or_fail(at, self.config.out_of_range, &what);
                     } else if end.offset < position {
                         let what = format!("the log was cut to {} below the position {position}", end.offset);
                         self.move_to(at, *end, true, &what);
-                    } else if let Some((_, epoch)) = self.net.metadata().leader(at) {
-                        partition.leader_epoch = epoch;
                     }
                 }
                 Some(Err(code)) => {
