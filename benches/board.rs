@@ -1,6 +1,7 @@
 //! What the board costs per record: registered and queued, taken, completed. Prints nanoseconds per record.
 //!
-//! CPU time, so that what else the machine does counts little; Linux only. 1000 keys over 6 partitions, batches of 500 records delivered at once, up to 8192 records held.
+//! CPU time, so that what else the machine does counts little; Linux only. 1000 keys over 6 partitions, batches of 500
+//! records delivered at once, up to 8192 records held.
 
 use std::hint::black_box;
 use std::sync::Arc;

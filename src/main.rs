@@ -9,6 +9,10 @@ use keylane::exit::Exit;
 use keylane::pool::role;
 use keylane::report::{self, Report};
 
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let exit = match cli::parse(&words, &Environment::of_process()) {

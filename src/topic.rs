@@ -260,7 +260,8 @@ mod tests {
         let configs = [("retention.ms".to_owned(), "1000".to_owned())];
         assert_eq!(
             describe_text("t", &topic, &configs),
-            "Topic: t\tTopicId: j2vRrF8eTVymoQEjRWeJqw\tPartitionCount: 2\tReplicationFactor: 2\tConfigs: retention.ms=1000\n\
+            "Topic: t\tTopicId: j2vRrF8eTVymoQEjRWeJqw\tPartitionCount: 2\tReplicationFactor: 2\t\
+             Configs: retention.ms=1000\n\
              \tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 1,2\tIsr: 1\n\
              \tTopic: t\tPartition: 1\tLeader: none\tReplicas: 2,1\tIsr: "
         );

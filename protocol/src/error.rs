@@ -282,7 +282,8 @@ fn advice(code: i16) -> &'static str {
         code::CLUSTER_AUTHORIZATION_FAILED => "ask for access to the cluster",
         code::FENCED_INSTANCE_ID => "another process uses the same --instance-id; give each its own",
         code::INCONSISTENT_GROUP_PROTOCOL => {
-            "the group's members use another assignor or protocol; give --assignor one that they all have, or another -g"
+            "the group's members use another assignor or protocol; give --assignor one that they all have, \
+             or another -g"
         }
         code::GROUP_MAX_SIZE_REACHED => "the group is full; see group.max.size of the broker",
         code::INVALID_SESSION_TIMEOUT => {

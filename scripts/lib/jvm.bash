@@ -2,23 +2,9 @@
 # Java and Kafka's jars, for scripts/kafka.
 #
 # Guarantees: a version's jars are fetched once and appear whole or not at all, however many starts want them at once.
-# Takes from its caller: $state, $version, $bench, say, die. Sets: $java, $libs (a class path with a star that Java expands).
+# Takes from its caller: $state, $version, $bench, say, die, bring.
+# Sets: $java, $libs (a class path with a star that Java expands).
 # shellcheck disable=SC2154 # the caller assigns these
-
-# ---- the tools this needs ------------------------------------------------------------------------------------------
-
-# Brings Debian packages as root, else says what to install. $1: why; the rest: packages.
-bring() {
-  local why=$1
-  shift
-  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    say "installing $* ($why)"
-    { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@"; } >&2 \
-      || die "could not install $*; please do it by hand"
-  else
-    die "$why is missing; install: $*"
-  fi
-}
 
 java_bin() {
   local java=${JAVA_HOME:+$JAVA_HOME/bin/}java

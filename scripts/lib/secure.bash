@@ -43,13 +43,14 @@ make_certificates() {
 }
 
 secure_properties() {
-  local port=$1 cport=$2 ways listener
+  local port=$1 cport=$2 ways map listener
   ways="PLAINTEXT://127.0.0.1:$port,SSL://127.0.0.1:${sports[0]},SASL_PLAINTEXT://127.0.0.1:${sports[1]}"
   ways+=",SASL_SSL://127.0.0.1:${sports[2]},MTLS://127.0.0.1:${sports[3]}"
+  map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,MTLS:SSL
   cat <<LINES
 listeners=$ways,CONTROLLER://127.0.0.1:$cport
 advertised.listeners=$ways
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,MTLS:SSL
+listener.security.protocol.map=$map
 ssl.keystore.type=PEM
 ssl.keystore.location=$dir/tls/broker-store.pem
 ssl.truststore.type=PEM
@@ -61,9 +62,9 @@ super.users=User:ANONYMOUS
 allow.everyone.if.no.acl.found=true
 LINES
   for listener in sasl_plaintext sasl_ssl; do
-    local module=org.apache.kafka.common.security
+    local module=org.apache.kafka.common.security users='user_alice="alice-secret" user_bob="bob-secret"'
     printf '%s\n' \
-      "listener.name.$listener.plain.sasl.jaas.config=$module.plain.PlainLoginModule required user_alice=\"alice-secret\" user_bob=\"bob-secret\";" \
+      "listener.name.$listener.plain.sasl.jaas.config=$module.plain.PlainLoginModule required $users;" \
       "listener.name.$listener.scram-sha-256.sasl.jaas.config=$module.scram.ScramLoginModule required;" \
       "listener.name.$listener.scram-sha-512.sasl.jaas.config=$module.scram.ScramLoginModule required;"
   done

@@ -1,8 +1,8 @@
 //! Property names of Java's clients and librdkafka that this version of keylane has no use for.
 //!
-//! From `ConsumerConfig`, `ProducerConfig`, `AdminClientConfig`, `SaslConfigs` and `SslConfigs` of Kafka 2.8 and 4.4, and
-//! from librdkafka's `CONFIGURATION.md`, without callbacks and brokers' names; with the schema registry's names that
-//! stand in many a `client.properties`.
+//! From `ConsumerConfig`, `ProducerConfig`, `AdminClientConfig`, `SaslConfigs` and `SslConfigs` of Kafka 2.8 and 4.4,
+//! and from librdkafka's `CONFIGURATION.md`, without callbacks and brokers' names; with the schema registry's names
+//! that stand in many a `client.properties`.
 
 /// Sorted, none twice, none of them in `known::USED`.
 #[rustfmt::skip]

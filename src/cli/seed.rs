@@ -17,7 +17,7 @@ pub(super) struct SeedFlags {
     #[arg(short, long, value_name = "TOPIC", default_value = lecture::TOPIC, value_parser = value::topic)]
     topic: String,
 
-    /// Records to send, 0 = until stopped; needed for any topic but the lecture's [env: SEED_MESSAGES] [default: 100000]
+    /// Records, 0 = until stopped; needed for any topic but the lecture's [env: SEED_MESSAGES] [default: 100000]
     #[arg(short = 'n', long, value_name = "N", value_parser = messages)]
     messages: Option<u64>,
 

@@ -1,7 +1,7 @@
 //! The decoded batches that the board holds, each until its last record is finished or dropped.
 //!
-//! Guarantees: a batch is charged in full while any record of it is queued or with a worker, of a revoked partition too;
-//! it is counted per record here, under the board's lock, and never by an atomic per record.
+//! Guarantees: a batch is charged in full while any record of it is queued or with a worker, of a revoked partition
+//! too; it is counted per record here, under the board's lock, and never by an atomic per record.
 
 use std::sync::Arc;
 

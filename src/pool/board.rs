@@ -242,8 +242,8 @@ impl<B> Board<B> {
         Some(self.batches.open(slot.0, assignment, batch, bytes))
     }
 
-    /// Registers and queues the records `first_index…` of an open batch, in offset order. False, and nothing is done, if
-    /// the assignment has ended or is draining.
+    /// Registers and queues the records `first_index…` of an open batch, in offset order. False, and nothing is done,
+    /// if the assignment has ended or is draining.
     pub fn deliver(&mut self, id: BatchId, first_index: u32, records: &[Routed]) -> bool {
         let Some(entry) = self.batches.opened(id) else { return false };
         let Some(owned) =
@@ -294,8 +294,8 @@ impl<B> Board<B> {
     // ---- Workers ----
 
     /// Hands up to `records_max` records to `worker` (its number counts for [`Dispatch::Hash`] alone) in an empty run,
-    /// which stays empty if none is ready. Those of one lane come together and in order. Each record that is not alone in
-    /// its run keeps the others waiting, so ask for one where handling can block.
+    /// which stays empty if none is ready. Those of one lane come together and in order. Each record that is not alone
+    /// in its run keeps the others waiting, so ask for one where handling can block.
     pub fn take(&mut self, worker: u32, records_max: usize, run: &mut Run<B>) {
         assert!(run.is_empty(), "a run is completed before it is filled again");
         self.runs += 1;

@@ -1,9 +1,9 @@
 //! Fair shares of a limit (records or bytes) among the assigned partitions.
 //!
 //! Guarantees: a partition with a backlog always gets its share, limit ÷ partitions, however much the others hold; it
-//! gets more only from what no hungry partition is owed; and whoever holds nothing may have one. So a partition with one
-//! slow key cannot fill the buffer. A partition that becomes hungry late gets its share beside what others hold already:
-//! until they have given it back, the sum may exceed the limit, by less than the limit again.
+//! gets more only from what no hungry partition is owed; and whoever holds nothing may have one. So a partition with
+//! one slow key cannot fill the buffer. A partition that becomes hungry late gets its share beside what others hold
+//! already: until they have given it back, the sum may exceed the limit, by less than the limit again.
 
 /// What one partition holds and whether it could use more.
 #[derive(Clone, Copy, Debug)]

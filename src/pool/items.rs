@@ -1,4 +1,5 @@
-//! Queued records, in a slab with linked queues through it, so that a record costs no allocation and a queue eight bytes.
+//! Queued records, in a slab with linked queues through it, so that a record costs no allocation and a queue eight
+//! bytes.
 
 /// No item.
 const NIL: u32 = u32::MAX;

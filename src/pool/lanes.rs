@@ -1,9 +1,9 @@
 //! The default dispatcher: key → lane, and the queue of ready lanes.
 //!
 //! A lane is (partition, 64-bit key hash): two keys that share a hash share a lane, which costs only parallelism.
-//! Guarantees: one run of a lane is with a worker at a time, in offset order, across revoke and re-assignment too; lanes
-//! become ready first in, first out, which keeps the tracker's window small; a lane exists only while a record of it is
-//! queued or with a worker, so memory is bounded by the records held.
+//! Guarantees: one run of a lane is with a worker at a time, in offset order, across revoke and re-assignment too;
+//! lanes become ready first in, first out, which keeps the tracker's window small; a lane exists only while a record of
+//! it is queued or with a worker, so memory is bounded by the records held.
 
 use std::collections::VecDeque;
 
@@ -11,8 +11,8 @@ use super::batch::Origin;
 use super::items::{Item, Items, Queue};
 use super::route::{Route, Routed};
 
-/// A 64-bit hash of a key, never [`Route::FREE`]. Not proof against someone who knows `seed` and chooses keys: the worst
-/// they win is that their keys share a lane.
+/// A 64-bit hash of a key, never [`Route::FREE`]. Not proof against someone who knows `seed` and chooses keys: the
+/// worst they win is that their keys share a lane.
 #[inline]
 pub fn lane_hash(seed: u64, key: &[u8]) -> u64 {
     const A: u64 = 0xa076_1d64_78bd_642f;

@@ -117,8 +117,8 @@ impl Log {
         headers.filter(|h| !h.is_control()).map(|h| i64::from(h.count)).sum()
     }
 
-    /// Bytes from the batch that holds `offset`, up to `limit` (an offset) and `max_bytes`. The tail may be cut within a
-    /// batch, as a broker's file slice is; `whole_first` lets a first batch over the limit through whole.
+    /// Bytes from the batch that holds `offset`, up to `limit` (an offset) and `max_bytes`. The tail may be cut within
+    /// a batch, as a broker's file slice is; `whole_first` lets a first batch over the limit through whole.
     pub fn read(&self, offset: i64, limit: i64, max_bytes: usize, whole_first: bool) -> Vec<u8> {
         let mut out = Vec::new();
         for stored in self.batches.iter().filter(|b| b.last >= offset && b.base < limit) {

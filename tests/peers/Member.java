@@ -4,8 +4,8 @@
 //   scripts/kafka run tests/peers/Member.java BROKERS GROUP TOPIC[,TOPIC..] [assignors=cooperative-sticky]
 //       [seconds=0] [instance-id=] [protocol=classic] [session-ms=10000] [max-poll-records=500] [work-ms=0] [quiet=0]
 //
-// assignors: any of range, roundrobin, sticky, cooperative-sticky, by commas. seconds=0: until SIGTERM, on which it stops
-// polling, commits and leaves the group. Commits synchronously after each poll. Prints, flushed line by line:
+// assignors: any of range, roundrobin, sticky, cooperative-sticky, by commas. seconds=0: until SIGTERM, on which it
+// stops polling, commits and leaves the group. Commits synchronously after each poll. Prints, flushed line by line:
 //   assigned TOPIC-P ...      revoked TOPIC-P ...      lost TOPIC-P ...
 //   PARTITION OFFSET KEY      for each record (TOPIC first when several; "-" for a null key); quiet=1 leaves these out
 //   done records=N
@@ -17,7 +17,6 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
-import java.util.TreeSet;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -48,7 +47,8 @@ public class Member implements ConsumerRebalanceListener {
         long workMs = Long.parseLong(options.getOrDefault("work-ms", "0"));
         boolean quiet = options.getOrDefault("quiet", "0").equals("1");
 
-        var consumer = new KafkaConsumer<>(config(args, options), new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        var bytes = new ByteArrayDeserializer();
+        var consumer = new KafkaConsumer<>(config(args, options), bytes, bytes);
         Thread main = Thread.currentThread();
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             stopping = true;
@@ -132,8 +132,8 @@ public class Member implements ConsumerRebalanceListener {
     }
 
     static void rebalance(String what, Collection<TopicPartition> partitions) {
-        say((what + " " + partitions.stream().map(TopicPartition::toString).collect(Collectors.toCollection(TreeSet::new))
-                .stream().collect(Collectors.joining(" "))).trim());
+        String list = partitions.stream().map(TopicPartition::toString).sorted().collect(Collectors.joining(" "));
+        say((what + " " + list).trim());
     }
 
     @Override

@@ -4,8 +4,9 @@
 //   scripts/kafka run tests/peers/Produce.java BROKERS TOPIC [records=1000] [keys=32] [compression=none] [size=100]
 //       [key-prefix=key-] [null-keys=0] [null-values=0] [headers=0] [partition=-1] [linger-ms=5] [acks=all]
 //
-// Record i has the key PREFIX + (i mod keys) and a value that begins with "i ". null-keys=N and null-values=N make every
-// Nth record's key or value null; headers=N adds N headers "h0".."h9" (so more than 10 repeat names), the last one null.
+// Record i has the key PREFIX + (i mod keys) and a value that begins with "i ". null-keys=N and null-values=N make
+// every Nth record's key or value null; headers=N adds N headers "h0".."h9" (so more than 10 repeat names), the last
+// one null.
 // Prints one line "produced records=N seconds=S".
 
 import java.nio.charset.StandardCharsets;

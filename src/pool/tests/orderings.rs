@@ -1,5 +1,5 @@
-//! Every way up to five records over two lanes can be taken and completed by up to three workers, with a drain, a revoke
-//! or a new assignment at any moment.
+//! Every way up to five records over two lanes can be taken and completed by up to three workers, with a drain, a
+//! revoke or a new assignment at any moment.
 
 use std::sync::Arc;
 
