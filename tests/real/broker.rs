@@ -65,7 +65,7 @@ fn outage(kafka: &Cluster, stop: &[&str]) {
     let sent = seed.wait_exit(3 * LIMIT);
     assert_eq!(sent.code, Some(0), "{sent}");
     assert_eq!((sent.done("sent"), sent.done("failed")), (Some("12000"), Some("0")), "{sent}");
-    let ends = kafka.ends(&topic);
+    let ends = kafka.ends(&pool_group, &topic);
     assert_eq!(ends.values().sum::<i64>(), 12_000, "idempotent: nothing written twice");
     for group in [&pool_group, &sequential_group] {
         wait_until("all is committed", LIMIT, || {

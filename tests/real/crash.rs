@@ -43,7 +43,7 @@ fn a_killed_run_loses_nothing_and_repeats_little() {
     let mut rest = start(&kafka, &topic, &["--work-delay", "0", "-e"]);
     assert_eq!(rest.wait_exit(LIMIT).code, Some(0));
     check_repeats(&mut history, &ledger(&rest), &committed);
-    history.assert_complete(&kafka.ends(&topic));
+    history.assert_complete(&kafka.ends(&topic, &topic));
     kafka.assert_caught_up(&topic, &topic);
 }
 

@@ -214,7 +214,7 @@ fn share(keylane_assignors: &str, java_assignors: &str, java_leads: bool) {
     }
     let handled: BTreeSet<(i32, i64)> = times.keys().copied().collect();
     let all: BTreeSet<(i32, i64)> =
-        kafka.ends(&topic).into_iter().flat_map(|(p, end)| (0..end).map(move |o| (p, o))).collect();
+        kafka.ends(&topic, &topic).into_iter().flat_map(|(p, end)| (0..end).map(move |o| (p, o))).collect();
     assert_eq!(handled, all);
     // Java's member commits after each poll, so a record of it can come again when its poll was not committed before a
     // partition moved; nothing of ours does.

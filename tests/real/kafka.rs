@@ -154,9 +154,9 @@ impl Cluster {
         offsets.into_iter().map(|(partition, offsets)| (partition, offsets.committed.unwrap_or(0))).collect()
     }
 
-    /// Log ends.
-    pub fn ends(&self, topic: &str) -> BTreeMap<i32, i64> {
-        let offsets = self.offsets("nobody", topic);
+    /// Log ends, by way of a group that exists.
+    pub fn ends(&self, group: &str, topic: &str) -> BTreeMap<i32, i64> {
+        let offsets = self.offsets(group, topic);
         offsets.into_iter().map(|(partition, offsets)| (partition, offsets.end)).collect()
     }
 

@@ -9,7 +9,6 @@ fn sixteen_workers_keep_each_keys_order() {
     let records = size(20_000, 200_000);
     let topic = kafka.topic(6, &[]);
     kafka.seed(&topic, records, 1000, &["--skew", "0.6"]);
-    let ends = kafka.ends(&topic);
     let ways: [&[&str]; 4] = [
         &[],
         &["--dispatch", "hash"],
@@ -41,7 +40,7 @@ fn sixteen_workers_keep_each_keys_order() {
         assert_ordered(&entries);
         let mut history = History::default();
         history.add(&entries);
-        history.assert_complete(&ends);
+        history.assert_complete(&kafka.ends(&group, &topic));
         assert_eq!((history.count(), history.repeats.len()), (records, 0));
         kafka.assert_caught_up(&group, &topic);
     }
@@ -75,5 +74,5 @@ fn order_by_partition_is_the_logs_order() {
         assert_eq!(entry.offset, *expected, "{entry:?}");
         *expected += 1;
     }
-    assert_eq!(next, kafka.ends(&topic));
+    assert_eq!(next, kafka.ends(&topic, &topic));
 }

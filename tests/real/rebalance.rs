@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::child::{Keylane, Stream};
-use crate::kafka::{Cluster, LIMIT, wait_until};
+use crate::kafka::{Cluster, LIMIT, full, wait_until};
 use crate::ledger::{Entry, History, LEDGER, assert_ordered, ledger};
 
 /// What the last `assigned` line of a member names, and when it came.
@@ -38,7 +38,7 @@ fn pool(kafka: &Cluster, topic: &str, more: &[&str]) -> Keylane {
 fn two_pools_share_a_topic_and_hand_it_back() {
     let Some(kafka) = Cluster::shared() else { return };
     let topic = kafka.topic(6, &[]);
-    kafka.seed(&topic, 30_000, 512, &[]);
+    kafka.seed(&topic, 30_000, 64, &[]);
     let mut first = pool(&kafka, &topic, &["--work-delay", "10ms"]);
     first.wait_lines(Stream::Out, 500, LIMIT);
     let mut second = pool(&kafka, &topic, &["--work-delay", "10ms"]);
@@ -54,6 +54,8 @@ fn two_pools_share_a_topic_and_hand_it_back() {
     let began = first.elapsed();
     let exit = second.wait_exit(LIMIT);
     assert_eq!(exit.code, Some(0), "{}", exit.stderr);
+    let rate: f64 = exit.done("rate").unwrap().trim_end_matches("/s").parse().unwrap();
+    assert!(rate > if full() { 700.0 } else { 400.0 }, "the second pool doubles the rate: {rate}/s");
     let (time, _) = wait_until("six partitions again", LIMIT, || {
         Some(assigned(&first)).filter(|(_, six)| six.len() == 6)
     });
@@ -120,7 +122,7 @@ fn eager_members_drain_before_they_join_again() {
             history.add(&entries);
         }
         assert_eq!(history.repeats, [], "{assignor}");
-        history.assert_complete(&kafka.ends(&topic));
+        history.assert_complete(&kafka.ends(&topic, &topic));
     }
 }
 
@@ -150,6 +152,6 @@ fn a_partition_added_in_mid_run_is_read() {
     let mut history = History::default();
     history.add(&entries);
     assert_eq!(history.repeats, []);
-    history.assert_complete(&kafka.ends(&topic));
+    history.assert_complete(&kafka.ends(&topic, &topic));
     kafka.assert_caught_up(&topic, &topic);
 }

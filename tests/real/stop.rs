@@ -56,7 +56,7 @@ fn a_stopped_run_has_committed_what_it_finished() {
     assert_eq!(rest.wait_exit(LIMIT).code, Some(0));
     history.add(&ledger(&rest));
     assert_eq!(history.repeats, []);
-    history.assert_complete(&kafka.ends(&topic));
+    history.assert_complete(&kafka.ends(&topic, &topic));
     assert_eq!(history.count(), records);
     kafka.assert_caught_up(&topic, &topic);
 }
@@ -103,7 +103,7 @@ fn a_drain_over_its_limit_says_what_comes_again() {
     assert_eq!(rest.wait_exit(LIMIT).code, Some(0));
     history.add(&ledger(&rest));
     assert_eq!(history.repeats.len(), ahead);
-    history.assert_complete(&kafka.ends(&topic));
+    history.assert_complete(&kafka.ends(&topic, &topic));
     assert_eq!(said_again(&exit.stderr), Some(ahead), "{}", exit.stderr);
 }
 

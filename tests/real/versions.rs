@@ -53,7 +53,7 @@ fn work(kafka: &Cluster) {
     assert_eq!(exit.code, Some(0), "{}", exit.stderr);
     history.add(&ledger(&sequential));
     assert_eq!(history.repeats, []);
-    history.assert_complete(&kafka.ends(&topic));
+    history.assert_complete(&kafka.ends(&topic, &topic));
     let lag = kafka.run(&["lag", "-g", &topic, "--once"]).stdout;
     assert!(lag.contains("total=0 "), "{lag}");
     // Groups and topics are listed and removed.

@@ -205,8 +205,10 @@ impl Drop for Keylane {
         let _ = self.child.wait();
         if std::thread::panicking() {
             let lines = self.lines();
-            // Ledgers run to many lines; the end tells most.
-            for line in &lines[lines.len().saturating_sub(400)..] {
+            // All that it said, but of a long ledger the end alone.
+            let old = lines.len().saturating_sub(200);
+            for (_, line) in lines.iter().enumerate().filter(|(at, l)| *at >= old || l.stream == Stream::Err)
+            {
                 eprintln!("{:>9.3}s {:?} {}", line.time.as_secs_f64(), line.stream, line.text);
             }
         }
