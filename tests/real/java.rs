@@ -266,8 +266,13 @@ fn javas_tool_reads_the_same_offsets() {
         let words: Vec<&str> = line.split_whitespace().collect();
         by_java.insert(words[2].parse::<i32>().unwrap(), (words[3].parse().ok(), words[4].parse().unwrap()));
     }
-    let ours: BTreeMap<i32, (Option<i64>, i64)> =
-        kafka.offsets(&topic, &topic).into_iter().map(|(p, o)| (p, (o.committed, o.end))).collect();
+    // Java's tool leaves out a partition without a commit.
+    let ours: BTreeMap<i32, (Option<i64>, i64)> = kafka
+        .offsets(&topic, &topic)
+        .into_iter()
+        .filter(|(_, offsets)| offsets.committed.is_some())
+        .map(|(partition, offsets)| (partition, (offsets.committed, offsets.end)))
+        .collect();
     assert_eq!(ours, by_java, "{answer}");
     assert_eq!(ours.values().filter_map(|(committed, _)| *committed).sum::<i64>(), 500);
 }

@@ -35,7 +35,7 @@ fn blocked_handlers_hold_no_more_than_the_limit_and_stay_in_the_group() {
             "--max-memory",
             &limit,
             "--buffer",
-            "1000000",
+            "100000",
             "-X",
             "session.timeout.ms=3000",
             "-X",
