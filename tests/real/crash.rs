@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::child::{Keylane, Stream};
-use crate::kafka::{Cluster, LIMIT, size};
+use crate::kafka::{Cluster, LIMIT, size, wait_until};
 use crate::ledger::{Entry, History, LEDGER, assert_ordered, ledger};
+use crate::rebalance::assigned;
 
 /// Older finished work than this is committed: twice the commit interval, and what a busy machine adds.
 const COMMITTED_WITHIN: Duration = Duration::from_millis(2000);
@@ -45,6 +46,56 @@ fn a_killed_run_loses_nothing_and_repeats_little() {
     check_repeats(&mut history, &ledger(&rest), &committed);
     history.assert_complete(&kafka.ends(&topic, &topic));
     kafka.assert_caught_up(&topic, &topic);
+}
+
+/// The other member takes over when the session has ended, and repeats only what was not committed.
+#[test]
+fn a_killed_members_partitions_go_to_the_other() {
+    let Some(kafka) = Cluster::shared() else { return };
+    let topic = kafka.topic(6, &[]);
+    kafka.seed(&topic, 20_000, 64, &[]);
+    let mut stays = start(&kafka, &topic, &["--work-delay", "10ms"]);
+    stays.wait_lines(Stream::Out, 100, LIMIT);
+    let mut dies = start(&kafka, &topic, &["--work-delay", "10ms"]);
+    wait_until("three partitions each", LIMIT, || {
+        (assigned(&stays).1.len() == 3 && assigned(&dies).1.len() == 3).then_some(())
+    });
+    let taken = assigned(&dies).1;
+    dies.wait_lines(Stream::Out, 1000, LIMIT);
+    dies.signal("KILL");
+    let died = stays.elapsed();
+    assert_eq!(dies.wait_exit(LIMIT).code, None);
+    let committed = kafka.committed(&topic, &topic);
+    let (time, _) =
+        wait_until("all partitions", LIMIT, || Some(assigned(&stays)).filter(|(_, all)| all.len() == 6));
+    let waited = time.saturating_sub(died);
+    // The session, from the last heartbeat on; then the next heartbeat of the one that stays.
+    assert!(waited < Duration::from_secs(9), "taken over after {waited:?}");
+    wait_until("records of the partitions taken over", LIMIT, || {
+        let entries = ledger(&stays);
+        let since = |p: &i32| entries.iter().filter(|e| e.partition == *p && e.time > time).count();
+        taken.iter().all(|partition| since(partition) > 50).then_some(())
+    });
+    stays.signal("TERM");
+    assert_eq!(stays.wait_exit(LIMIT).code, Some(0));
+
+    let (one, two) = (ledger(&stays), ledger(&dies));
+    assert_ordered(&two);
+    let mut history = History::default();
+    history.add(&two);
+    for partition in &taken {
+        // What the dead one had finished and committed is not begun again.
+        let again = one.iter().filter(|e| e.partition == *partition && e.time >= time);
+        assert!(again.map(|e| e.offset).min() >= Some(committed[partition]), "partition {partition}");
+    }
+    history.add(&one);
+    let last = kafka.committed(&topic, &topic);
+    history.assert_covers(&last);
+    // What the dead one had finished further on comes again to whoever goes on from here.
+    for (partition, next) in last.iter().filter(|(partition, _)| !taken.contains(partition)) {
+        assert_eq!(history.prefix(*partition), *next);
+        assert_eq!(history.count_from(*partition, *next), 0);
+    }
 }
 
 fn start(kafka: &Cluster, topic: &str, more: &[&str]) -> Keylane {
