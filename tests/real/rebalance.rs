@@ -45,7 +45,7 @@ fn two_pools_share_a_topic_and_hand_it_back() {
     let shared = wait_until("three partitions each", LIMIT, || {
         let (_, one) = assigned(&first);
         let (_, two) = assigned(&second);
-        (one.len() == 3 && two.len() == 3).then(|| (one, two))
+        (one.len() == 3 && two.len() == 3).then_some((one, two))
     });
     assert!(shared.0.is_disjoint(&shared.1), "{shared:?}");
     second.wait_lines(Stream::Out, 500, LIMIT);

@@ -6,7 +6,8 @@ use crate::child::Keylane;
 
 #[test]
 fn a_command_line_that_cannot_run_ends_with_64_and_says_what_to_write() {
-    let cases: [(&[&str], &[(&str, &str)], &[&str]); 5] = [
+    type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], &'static [&'static str]);
+    let cases: [Case; 5] = [
         (&["pool", "--topic", "orders", "--work-delay", "0"], &[], &["add -g GROUP"]),
         (&["pool", "--topic", "orders", "-g", "x"], &[], &["handler", "--work-delay"]),
         (&["seed", "--topic", "orders"], &[], &["-n"]),
