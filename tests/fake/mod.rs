@@ -20,7 +20,6 @@
 
 pub mod answer;
 pub mod batch;
-pub mod child;
 pub mod client;
 pub mod cluster;
 pub mod codec;
@@ -39,6 +38,9 @@ pub mod server;
 pub mod state;
 pub mod versions;
 pub mod wire;
+
+#[path = "../support/child.rs"]
+pub mod child;
 
 use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
@@ -61,6 +63,18 @@ pub use versions::Kafka;
 use batch::Field;
 use server::{Shared, lock};
 use state::Node;
+
+impl Keylane {
+    /// `keylane ARGS` with `-b THE-FAKE` before the first option.
+    pub fn run(fake: &Fake, args: &[&str]) -> Self {
+        Self::run_with(fake, args, &[])
+    }
+
+    /// With more variables in its environment.
+    pub fn run_with(fake: &Fake, args: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::run_against(&fake.brokers(), args, environment)
+    }
+}
 
 /// What the cluster holds before it starts.
 pub struct Builder {

@@ -1,14 +1,16 @@
 //! The keylane binary as a child process: its lines with times, its exit, its signals. Dropped, it is killed.
+//!
+//! A test against real brokers runs other programs, peers, by the same type.
+
+#![allow(dead_code, reason = "each test program uses a part of this module")]
+#![allow(missing_docs, unreachable_pub, reason = "test support; the names say what they do")]
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use super::Fake;
-use super::server::lock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
@@ -65,17 +67,11 @@ pub struct Keylane {
 }
 
 impl Keylane {
-    /// `keylane ARGS` with `-b THE-FAKE` before the first option.
-    pub fn run(fake: &Fake, args: &[&str]) -> Self {
-        Self::run_with(fake, args, &[])
-    }
-
-    /// With more variables in its environment.
-    pub fn run_with(fake: &Fake, args: &[&str], environment: &[(&str, &str)]) -> Self {
-        let brokers = fake.brokers();
+    /// `keylane ARGS` with `-b BROKERS` before the first option, and more variables in its environment.
+    pub fn run_against(brokers: &str, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut all = args.to_vec();
         let place = all.iter().position(|arg| arg.starts_with('-')).unwrap_or(all.len());
-        all.splice(place..place, ["-b", brokers.as_str()]);
+        all.splice(place..place, ["-b", brokers]);
         Self::run_bare(&all, environment)
     }
 
@@ -90,9 +86,14 @@ impl Keylane {
             }
         }
         command.args(args).envs(environment.iter().copied());
+        Self::run_command(command)
+    }
+
+    /// Any program.
+    pub fn run_command(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Instant::now();
-        let mut child = command.spawn().expect("keylane starts");
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let lines = Arc::new(Mutex::new(Vec::new()));
         let out = child.stdout.take().expect("piped");
         let err = child.stderr.take().expect("piped");
@@ -141,6 +142,28 @@ impl Keylane {
         }
     }
 
+    /// Waits until `stream` has at least `count` lines.
+    ///
+    /// # Panics
+    /// When `timeout` passes, or the child ends before.
+    pub fn wait_lines(&mut self, stream: Stream, count: usize, timeout: Duration) {
+        let until = Instant::now() + timeout;
+        loop {
+            let running = self.is_running();
+            if lock(&self.lines).iter().filter(|line| line.stream == stream).count() >= count {
+                return;
+            }
+            assert!(running, "ended before it wrote {count} lines");
+            assert!(Instant::now() < until, "not {count} lines within {timeout:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Time since the start, as [`Line::time`] counts it.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("our child").is_none()
     }
@@ -181,11 +204,20 @@ impl Drop for Keylane {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            for line in self.lines() {
+            let lines = self.lines();
+            // All that it said, but of a long ledger the end alone.
+            let old = lines.len().saturating_sub(200);
+            for (_, line) in lines.iter().enumerate().filter(|(at, l)| *at >= old || l.stream == Stream::Err)
+            {
                 eprintln!("{:>9.3}s {:?} {}", line.time.as_secs_f64(), line.stream, line.text);
             }
         }
     }
+}
+
+/// A poisoned lock is a test that failed already; its data is still good to read.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn reader(
