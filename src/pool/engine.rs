@@ -278,12 +278,10 @@ impl Engine {
     fn set_fetch_limits(&mut self) {
         let partitions = self.intakes.len().max(1) as u64;
         let share = self.config.bytes_max / partitions;
-        let partition = u64::from(self.config.partition_fetch_bytes_max).min(share / 4).max(FETCH_BYTES_MIN);
-        let answer =
-            u64::from(self.config.fetch_bytes_max).min(self.config.bytes_max / 8).max(FETCH_BYTES_MIN);
-        self.partition_fetch_bytes = partition;
-        let clamp = |bytes: u64| i32::try_from(bytes).unwrap_or(i32::MAX);
-        self.consumer.set_fetch_limits(clamp(answer), clamp(partition));
+        let partition = fetch_bytes(self.config.partition_fetch_bytes_max, share / 4);
+        let answer = fetch_bytes(self.config.fetch_bytes_max, self.config.bytes_max / 8);
+        self.partition_fetch_bytes = partition.unsigned_abs().into();
+        self.consumer.set_fetch_limits(answer, partition);
     }
 
     fn on_revoke(&mut self, partitions: Vec<TopicPartition>, deadline: Duration) {
@@ -501,6 +499,12 @@ impl Engine {
         self.report.error(format!("{what} within {} s: {why}", self.config.request_timeout.as_secs_f64()));
         self.begin_end(Stop::Failure(Exit::Unavailable), now);
     }
+}
+
+/// A byte limit of a fetch: what was configured, but no more than memory allows, yet never uselessly little.
+pub(super) fn fetch_bytes(configured: u32, memory: u64) -> i32 {
+    let bytes = u64::from(configured).min(memory.max(FETCH_BYTES_MIN));
+    i32::try_from(bytes).unwrap_or(i32::MAX)
 }
 
 /// The exit code for an error that ends the run.

@@ -10,7 +10,7 @@ use keylane_protocol::fetch::FetchConfig;
 use keylane_protocol::group::GroupConfig;
 
 use super::board::{Board, Dispatch};
-use super::engine::{CommitWhen, Engine, EngineConfig};
+use super::engine::{CommitWhen, Engine, EngineConfig, fetch_bytes};
 use super::route::{NullKey, Order, Routing};
 use super::shared::Shared;
 use super::worker;
@@ -97,7 +97,8 @@ pub fn sequential(config: &cli::Sequential, report: Report) -> io::Result<Exit> 
 fn run(config: &cli::Consume, plan: Plan, report: Report) -> io::Result<Exit> {
     let driver = Driver::new()?;
     let signals = signals::watch(driver.waker())?;
-    let consumer = Consumer::new(net_config(&config.common), consumer_config(config), driver.now());
+    let consumer =
+        Consumer::new(net_config(&config.common), consumer_config(config, plan.bytes_max), driver.now());
     let run_records_max = if config.handler.can_block() { 1 } else { RUN_RECORDS_MAX };
     let board = Board::new(plan.dispatch);
     let shared = Arc::new(Shared::new(board, driver.started(), driver.waker(), run_records_max));
@@ -135,7 +136,7 @@ pub fn net_config(common: &cli::Common) -> NetConfig {
     }
 }
 
-fn consumer_config(config: &cli::Consume) -> ConsumerConfig {
+fn consumer_config(config: &cli::Consume, memory_bytes: u64) -> ConsumerConfig {
     ConsumerConfig {
         group: GroupConfig {
             group: config.group.clone(),
@@ -148,8 +149,9 @@ fn consumer_config(config: &cli::Consume) -> ConsumerConfig {
             rack: config.common.client_rack.clone(),
         },
         fetch: FetchConfig {
-            bytes_max: 1 << 20,
-            partition_bytes_max: 1 << 20,
+            // For the first fetches; the engine divides the memory when it knows the partitions.
+            bytes_max: fetch_bytes(config.fetch_max_bytes.unwrap_or(u32::MAX), memory_bytes / 8),
+            partition_bytes_max: fetch_bytes(config.max_partition_fetch_bytes, memory_bytes / 64),
             wait_max: config.fetch_max_wait,
             isolation: config.isolation,
             rack: config.common.client_rack.clone(),
