@@ -232,8 +232,15 @@ impl Cluster {
                 Response::SyncGroup(response)
             }
             Request::Heartbeat(request) => {
-                let code =
-                    if group_code == code::NONE { self.group.heartbeat(&request, now) } else { group_code };
+                let code = match group_code {
+                    code::NONE => self.group.heartbeat(&request, now),
+                    // Told early: a coordinator that says so has heard the member all the same.
+                    code::REBALANCE_IN_PROGRESS => match self.group.heartbeat(&request, now) {
+                        code::NONE => group_code,
+                        other => other,
+                    },
+                    refused => refused,
+                };
                 Response::Heartbeat(HeartbeatResponse::default().with_error_code(code))
             }
             Request::LeaveGroup(request) => {

@@ -232,7 +232,9 @@ impl World {
             return None;
         }
         let due = [client.consumer.net().deadline(), client.consumer.deadline(), client.owner.deadline()];
-        due.into_iter().flatten().min().map(|due| due.max(client.asleep))
+        // Whoever wakes up looks around.
+        let awake = Some(client.asleep).filter(|until| !until.is_zero());
+        awake.or_else(|| due.into_iter().flatten().min())
     }
 
     fn schedule(&mut self, at: Duration, step: Step) {
@@ -253,6 +255,7 @@ impl World {
         if !state.running || state.asleep > now {
             return;
         }
+        state.asleep = Duration::ZERO;
         let second = now.as_secs();
         state.polls = if state.polls.0 == second { (second, state.polls.1 + 1) } else { (second, 1) };
         if state.polls.1 > POLLS_MAX {
