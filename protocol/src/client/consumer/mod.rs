@@ -210,6 +210,17 @@ struct Partition {
     not_before: Duration,
 }
 
+/// A topic whose identity is in doubt.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    since: Duration,
+    /// How often the metadata said since then that it is unknown.
+    unknown: u32,
+}
+
+/// So many answers at least must say that a topic is gone.
+const UNKNOWN_MIN: u32 = 5;
+
 /// The consumer.
 pub struct Consumer {
     net: Net<Tag>,
@@ -230,7 +241,7 @@ pub struct Consumer {
     claimed: BTreeSet<TopicPartition>,
     ending: membership::Ending,
     /// Since when a topic's identity is in doubt; its offsets are not committed meanwhile.
-    unconfirmed: BTreeMap<String, Duration>,
+    unconfirmed: BTreeMap<String, Doubt>,
     missing: BTreeSet<String>,
     metadata_seen: bool,
     /// The topics that the members of a group that we lead subscribe to, and since when they are waited for.
@@ -421,8 +432,10 @@ impl Consumer {
 
     fn on_topic_unknown(&mut self, topic: String, now: Duration) {
         if self.partitions.keys().any(|at| *at.topic == *topic) {
-            let since = *self.unconfirmed.entry(topic.clone()).or_insert(now);
-            if since + self.config.topic_timeout <= now {
+            let doubt = self.unconfirmed.entry(topic.clone()).or_insert(Doubt { since: now, unknown: 0 });
+            doubt.unknown += 1;
+            // Two answers long apart, as around a stop of the process, may both have come from a broker that starts.
+            if doubt.unknown >= UNKNOWN_MIN && doubt.since + self.config.topic_timeout <= now {
                 let what = "the topic is gone: it was deleted while its records were read".to_owned();
                 self.fatal(Error::new(Fault::Policy(what)).at_topic(&topic));
             }
@@ -468,7 +481,7 @@ impl Consumer {
 
     /// The topic is not (or no longer) what we took it for: no commit until the metadata says what it is.
     fn doubt_topic(&mut self, topic: &str, now: Duration) {
-        self.unconfirmed.entry(topic.to_owned()).or_insert(now);
+        self.unconfirmed.entry(topic.to_owned()).or_insert(Doubt { since: now, unknown: 0 });
         self.net.want_metadata(now);
     }
 
