@@ -444,7 +444,9 @@ impl World {
 
     /// The process is stopped for a time.
     pub(super) fn stop_process(&mut self, client: usize, for_ms: u64) {
-        self.clients[client].asleep = self.now + ms(for_ms);
+        // Never sooner than before: what waits for the wake-up keeps its order.
+        let until = self.now + ms(for_ms);
+        self.clients[client].asleep = self.clients[client].asleep.max(until);
     }
 
     /// A broker goes down or comes back.
