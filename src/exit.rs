@@ -5,6 +5,8 @@
 
 use std::process::ExitCode;
 
+use keylane_protocol::error::{Class, Error, Fault, code};
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -45,6 +47,19 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// How a run ends that an error ended.
+    pub fn of(error: &Error) -> Exit {
+        match (&error.fault, error.class()) {
+            (Fault::Misuse(_), _) => Exit::Bug,
+            (Fault::Damaged(_) | Fault::Refused(code::CORRUPT_MESSAGE, _), _) => Exit::Record,
+            (Fault::Policy(_), _) => Exit::Refused,
+            (_, Class::Denied) => Exit::Denied,
+            (_, Class::Topic) => Exit::NoTopic,
+            (_, Class::Retry | Class::Leader | Class::Coordinator) => Exit::Unavailable,
+            (_, Class::Refused | Class::Membership | Class::Fine) => Exit::Refused,
+        }
+    }
+
     /// The number that the shell sees.
     pub fn code(self) -> u8 {
         self as u8

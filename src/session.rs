@@ -12,7 +12,7 @@ use keylane_protocol::admin::{Answer, Question};
 use keylane_protocol::client::admin::{Admin, CallId, Notice, Target};
 use keylane_protocol::client::lag::SurveyRun;
 use keylane_protocol::client::net::Interest;
-use keylane_protocol::error::{Class, Error, Fault};
+use keylane_protocol::error::{Error, Fault};
 use keylane_protocol::lag::{GroupLag, Survey};
 use keylane_protocol::metadata::{Metadata, TopicState};
 use keylane_protocol::offsets::Isolation;
@@ -57,7 +57,7 @@ impl Failure {
         match self {
             Failure::Kafka(error) => {
                 report.error(error);
-                exit_of(error)
+                Exit::of(error)
             }
             Failure::System(error) => {
                 report.error(format!("the system refuses what keylane needs: {error}"));
@@ -69,18 +69,6 @@ impl Failure {
             }
             Failure::Stopped => Exit::Done,
         }
-    }
-}
-
-/// The exit code of an error of the cluster.
-pub(crate) fn exit_of(error: &Error) -> Exit {
-    match (&error.fault, error.class()) {
-        (Fault::Policy(_), _) => Exit::Bug,
-        (Fault::Damaged(_), _) => Exit::Record,
-        (_, Class::Denied) => Exit::Denied,
-        (_, Class::Topic) => Exit::NoTopic,
-        (_, Class::Retry | Class::Leader | Class::Coordinator) => Exit::Unavailable,
-        (_, Class::Refused | Class::Membership | Class::Fine) => Exit::Refused,
     }
 }
 

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::cli::{Common, TopicCommand, TopicCreate};
 use crate::exit::Exit;
 use crate::report::Report;
-use crate::session::{Failure, Session, exit_of};
+use crate::session::{Failure, Session};
 
 /// Pause before a name that is about to be free is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -223,7 +223,7 @@ fn delete(common: &Common, names: &[String], report: &Report) -> Result<Exit, Fa
             }
             Err(error) => {
                 report.error(&error);
-                exit = exit_of(&error);
+                exit = Exit::of(&error);
             }
         }
     }

@@ -245,7 +245,7 @@ fn fit_fetch(mut request: m::FetchRequest, version: i16) -> m::FetchRequest {
 /// Appends a whole request frame: length, header, body.
 ///
 /// # Panics
-/// Never on what came off a wire: a request that cannot be encoded is our own bug, reported as [`Fault::Policy`].
+/// Never on what came off a wire: a request that cannot be encoded is our own bug, reported as [`Fault::Misuse`].
 pub fn encode_request(
     request: Request,
     version: i16,
@@ -262,7 +262,7 @@ pub fn encode_request(
         .with_correlation_id(correlation)
         .with_client_id(Some(client_id.clone()));
     let bug = |what: String| {
-        Error::new(Fault::Policy(format!("cannot encode version {version}: {what}"))).at_api(api)
+        Error::new(Fault::Misuse(format!("cannot encode version {version}: {what}"))).at_api(api)
     };
     let encoded = header
         .encode(out, api.request_header_version(version))

@@ -173,6 +173,8 @@ pub enum Fault {
     Damaged(BatchError),
     /// What the caller asked for cannot be had, by the caller's own policy.
     Policy(String),
+    /// Our own bug: a request that cannot be encoded.
+    Misuse(String),
 }
 
 /// Where it went wrong. Whatever does not apply is left out.
@@ -319,6 +321,7 @@ impl fmt::Display for Fault {
             Fault::TimedOut(silence) => write!(f, "no answer for {} ms", silence.as_millis()),
             Fault::Damaged(what) => write!(f, "damaged record batch: {what}"),
             Fault::Policy(what) => f.write_str(what),
+            Fault::Misuse(what) => write!(f, "a bug in keylane: {what}"),
         }
     }
 }

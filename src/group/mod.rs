@@ -17,7 +17,7 @@ use crate::cli::{Common, GroupCommand, GroupDescribe, Verbosity};
 use crate::exit::Exit;
 use crate::lag::json_fields;
 use crate::report::Report;
-use crate::session::{Failure, Session, exit_of};
+use crate::session::{Failure, Session};
 use crate::table::{columns, or_dash};
 
 /// Runs `group` to its end.
@@ -213,7 +213,7 @@ fn delete(common: &Common, patterns: &[String], report: &Report) -> Result<Exit,
             Err(error) => {
                 report.error(&error);
                 let of_error =
-                    if error.code() == Some(code::NON_EMPTY_GROUP) { Exit::Partly } else { exit_of(&error) };
+                    if error.code() == Some(code::NON_EMPTY_GROUP) { Exit::Partly } else { Exit::of(&error) };
                 // A refusal of another kind says more than a group that is in use.
                 exit = if exit == Exit::Done || of_error != Exit::Partly { of_error } else { exit };
                 continue;

@@ -17,7 +17,7 @@ use keylane_protocol::lag::{GroupLag, Survey};
 use crate::cli::{Groups, Lag, Verbosity};
 use crate::exit::Exit;
 use crate::report::Report;
-use crate::session::{Failure, Session, exit_of};
+use crate::session::{Failure, Session};
 
 pub(crate) use format::json_fields;
 
@@ -85,7 +85,7 @@ fn print(group: &GroupLag, several: bool, report: &Report) -> Result<(), Failure
 fn exit_of_tick(groups: &[GroupLag], listing: Option<&Error>) -> Exit {
     let errors = groups.iter().filter_map(|group| group.outcome.as_ref().err()).chain(listing);
     // A refusal says more than a broker that cannot be reached.
-    let exits: Vec<Exit> = errors.map(exit_of).collect();
+    let exits: Vec<Exit> = errors.map(Exit::of).collect();
     for exit in [Exit::Denied, Exit::Bug, Exit::Refused, Exit::Unavailable] {
         if exits.contains(&exit) {
             return exit;

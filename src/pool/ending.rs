@@ -7,7 +7,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::engine::{Engine, exit_of, to_offsets};
+use super::engine::{Engine, to_offsets};
 use super::shared::Attention;
 use super::stats::rate;
 use crate::cli::Verbosity;
@@ -80,7 +80,7 @@ impl Engine {
                     self.begin_end(Stop::Signal, now);
                 } else if let Some(error) = self.damaged.take() {
                     self.report.error(&error);
-                    self.begin_end(Stop::Failure(exit_of(&error)), now);
+                    self.begin_end(Stop::Failure(Exit::of(&error)), now);
                 } else if self.reached_count() {
                     self.begin_end(Stop::Count, now);
                 } else if self.reached_end() {

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use keylane_protocol::client::consumer::{Consumer, Event, LostReason, Start};
-use keylane_protocol::error::{Class, Error, Fault};
+use keylane_protocol::error::Error;
 use keylane_protocol::fetch::FetchedBatch;
 use keylane_protocol::metadata::TopicPartition;
 use keylane_protocol::offsets::OffsetAndEpoch;
@@ -229,7 +229,7 @@ impl Engine {
             Event::Fatal(error) => {
                 self.report.error(&error);
                 self.totals.unfinished = self.shared.lock().board.counts().inflight;
-                return Some(exit_of(&error));
+                return Some(Exit::of(&error));
             }
         }
         None
@@ -505,20 +505,6 @@ impl Engine {
 pub(super) fn fetch_bytes(configured: u32, memory: u64) -> i32 {
     let bytes = u64::from(configured).min(memory.max(FETCH_BYTES_MIN));
     i32::try_from(bytes).unwrap_or(i32::MAX)
-}
-
-/// The exit code for an error that ends the run.
-pub(super) fn exit_of(error: &Error) -> Exit {
-    match &error.fault {
-        Fault::Damaged(_) => Exit::Record,
-        Fault::Refused(keylane_protocol::error::code::CORRUPT_MESSAGE, _) => Exit::Record,
-        Fault::Peer(_) | Fault::Incompatible(_) | Fault::Policy(_) => Exit::Refused,
-        Fault::Disconnected(_) | Fault::TimedOut(_) => Exit::Unavailable,
-        Fault::Refused(..) => match error.class() {
-            Class::Denied => Exit::Denied,
-            _ => Exit::Refused,
-        },
-    }
 }
 
 /// A snapshot as the consumer takes it.

@@ -25,7 +25,6 @@ use crate::driver::signals::{self, SignalCount};
 use crate::exit::Exit;
 use crate::pool::role::net_config;
 use crate::report::Report;
-use crate::session;
 
 use latency::Latency;
 use records::{Keys, Values};
@@ -429,7 +428,7 @@ fn exit_of(error: &Error) -> Exit {
     match error.fault {
         // A record that no batch can hold.
         Fault::Policy(_) => Exit::Partly,
-        _ => session::exit_of(error),
+        _ => Exit::of(error),
     }
 }
 
