@@ -245,20 +245,12 @@ impl<B> Board<B> {
     /// Registers and queues the records `first_index…` of an open batch, in offset order. False, and nothing is done,
     /// if the assignment has ended or is draining.
     pub fn deliver(&mut self, id: BatchId, first_index: u32, records: &[Routed]) -> bool {
-        let Some(entry) = self.batches.opened(id) else { return false };
-        let Some(owned) =
-            self.slots[id.slot as usize].owned.as_mut().filter(|owned| owned.target_end.is_none())
-        else {
+        let count = u32::try_from(records.len()).expect("a slice of a batch has few records");
+        let first_offset = records.first().map_or(0, |first| first.offset);
+        let register = |tracker: &mut Tracker| tracker.register(records.iter().map(|record| record.offset));
+        let Some(origin) = self.register(id, first_index, first_offset, count, register) else {
             return false;
         };
-        let count = u32::try_from(records.len()).expect("a slice of a batch has few records");
-        let ordinal = owned.tracker.register(records.iter().map(|record| record.offset));
-        if let Some(first) = records.first() {
-            entry.deliver(first_index, count, first.offset, ordinal);
-        }
-        let origin = entry.origin;
-        owned.queued += u64::from(count);
-        self.queued += u64::from(count);
         let first = Item::new(id.index, first_index, 0);
         match &mut self.dispatcher {
             Dispatcher::Lanes(lanes) => lanes.enqueue(&mut self.items, &origin, first, records),
@@ -266,6 +258,43 @@ impl<B> Board<B> {
             Dispatcher::Sequential(sequence) => sequence.enqueue(&origin, first, records),
         }
         true
+    }
+
+    /// [`Board::deliver`] for `count` records with consecutive offsets, where dispatch is by partition: no record needs
+    /// a look then.
+    ///
+    /// # Panics
+    /// Dispatch is by key.
+    pub fn deliver_run(&mut self, id: BatchId, first_index: u32, first_offset: i64, count: u32) -> bool {
+        let register = |tracker: &mut Tracker| tracker.register_run(first_offset, u64::from(count));
+        let Some(origin) = self.register(id, first_index, first_offset, count, register) else {
+            return false;
+        };
+        let Dispatcher::Sequential(sequence) = &mut self.dispatcher else {
+            panic!("a run is delivered where dispatch is by partition")
+        };
+        sequence.enqueue_run(&origin, Item::new(id.index, first_index, 0), first_offset, count);
+        true
+    }
+
+    /// Registers records of an open batch with its tracker, before they are queued.
+    fn register(
+        &mut self,
+        id: BatchId,
+        first_index: u32,
+        first_offset: i64,
+        count: u32,
+        register: impl FnOnce(&mut Tracker) -> u64,
+    ) -> Option<Origin> {
+        let entry = self.batches.opened(id)?;
+        let owned = self.slots[id.slot as usize].owned.as_mut().filter(|owned| owned.target_end.is_none())?;
+        let ordinal = register(&mut owned.tracker);
+        if count > 0 {
+            entry.deliver(first_index, count, first_offset, ordinal);
+        }
+        owned.queued += u64::from(count);
+        self.queued += u64::from(count);
+        Some(entry.origin)
     }
 
     /// All records of the batch were delivered: the position moves to its end, and it is released with its last record.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use keylane_protocol::error::{Error, Fault};
 use keylane_protocol::fetch::FetchedBatch;
 use keylane_protocol::metadata::TopicPartition;
-use keylane_protocol::records::{BatchError, index_records};
+use keylane_protocol::records::{BatchError, BatchHeader, index_records};
 
 use super::batch::{BatchId, Released};
 use super::board::Slot;
@@ -75,12 +75,30 @@ enum Feed {
     Gap(i64),
 }
 
+/// The records of a batch that are to be delivered.
+#[derive(Debug)]
+enum Wanted {
+    /// Each with its route.
+    Routed(Vec<Routed>),
+    /// With consecutive offsets, to a dispatcher that needs no more.
+    Run { first_offset: i64, count: usize },
+}
+
+impl Wanted {
+    fn len(&self) -> usize {
+        match self {
+            Wanted::Routed(routed) => routed.len(),
+            Wanted::Run { count, .. } => *count,
+        }
+    }
+}
+
 /// A batch whose records are being delivered.
 #[derive(Debug)]
 struct Open {
     id: BatchId,
-    routed: Vec<Routed>,
-    /// Index in the batch of `routed[0]`.
+    wanted: Wanted,
+    /// Index in the batch of the first one wanted.
     first_index: u32,
     delivered: usize,
     next_offset: i64,
@@ -169,7 +187,7 @@ impl Intake {
                 let count = deliver(shared, open, room);
                 delivered += count;
                 room -= count;
-                if open.delivered < open.routed.len() {
+                if open.delivered < open.wanted.len() {
                     return Ok(delivered);
                 }
                 self.close(shared, spares);
@@ -221,19 +239,7 @@ impl Intake {
         let payload = fetched.batch.payload(&mut spare, PAYLOAD_BYTES_MAX).map_err(damaged)?;
         spares.put_payload(spare);
         let mut positions = spares.positions.pop().unwrap_or_default();
-        let mut routed = spares.routed.pop().unwrap_or_default();
-        routed.clear();
-        let router = self.router;
-        index_records(&header, &payload, &mut positions, |_, delta, key| {
-            let offset = header.base_offset + i64::from(delta);
-            routed.push(Routed { offset, route: router.route(key) });
-        })
-        .map_err(damaged)?;
-        // A batch may begin below the position, and the run may end inside of it.
-        let first = routed.partition_point(|record| record.offset < self.position);
-        let last = self.end.map_or(routed.len(), |end| routed.partition_point(|record| record.offset < end));
-        routed.truncate(last);
-        routed.drain(..first.min(last));
+        let (wanted, first_index) = self.index(&header, &payload, &mut positions, spares).map_err(damaged)?;
         let next_offset = self.end.map_or(header.next_offset(), |end| header.next_offset().min(end));
         // A view of the received bytes keeps the whole receive buffer, which its pool counts.
         let bytes = payload.owned_bytes() + positions.capacity() * 4;
@@ -247,18 +253,51 @@ impl Intake {
         let mut state = shared.lock();
         if let Some(id) = state.board.open_batch(self.slot, Arc::new(batch), bytes as u64) {
             let epoch = header.partition_leader_epoch;
-            let first_index = first as u32;
-            self.open = Some(Open { id, routed, first_index, delivered: 0, next_offset, epoch });
+            self.open = Some(Open { id, wanted, first_index, delivered: 0, next_offset, epoch });
         }
         Ok(())
+    }
+
+    /// Checks all records of a batch and says which are wanted: it may begin below the position, and the run may end
+    /// inside of it.
+    fn index(
+        &self,
+        header: &BatchHeader,
+        payload: &[u8],
+        positions: &mut Vec<u32>,
+        spares: &mut Spares,
+    ) -> Result<(Wanted, u32), BatchError> {
+        let end = self.end.unwrap_or(i64::MAX);
+        // Offsets that rise strictly within a range as long as their count have no gaps.
+        if self.router.is_by_partition() && header.record_count == header.last_offset_delta.saturating_add(1)
+        {
+            index_records(header, payload, positions, |_, _, _| {})?;
+            let first_offset = header.base_offset.max(self.position);
+            let count = usize::try_from(header.next_offset().min(end) - first_offset).unwrap_or(0);
+            let first_index = u32::try_from(first_offset - header.base_offset).unwrap_or(u32::MAX);
+            return Ok((Wanted::Run { first_offset, count }, first_index));
+        }
+        let mut routed = spares.routed.pop().unwrap_or_default();
+        routed.clear();
+        let router = self.router;
+        index_records(header, payload, positions, |_, delta, key| {
+            let offset = header.base_offset + i64::from(delta);
+            routed.push(Routed { offset, route: router.route(key) });
+        })?;
+        let first = routed.partition_point(|record| record.offset < self.position);
+        routed.truncate(routed.partition_point(|record| record.offset < end));
+        routed.drain(..first.min(routed.len()));
+        Ok((Wanted::Routed(routed), first as u32))
     }
 
     fn close(&mut self, shared: &Shared, spares: &mut Spares) {
         let Some(open) = self.open.take() else { return };
         self.position = self.position.max(open.next_offset);
         shared.lock().board.close_batch(open.id, open.next_offset, open.epoch);
-        if spares.routed.len() < SPARE_BUFFERS_MAX {
-            spares.routed.push(open.routed);
+        if let Wanted::Routed(routed) = open.wanted
+            && spares.routed.len() < SPARE_BUFFERS_MAX
+        {
+            spares.routed.push(routed);
         }
     }
 }
@@ -266,19 +305,29 @@ impl Intake {
 /// Delivers records of an open batch; stops at `room`, or when the partition takes no more.
 fn deliver(shared: &Shared, open: &mut Open, room: u64) -> u64 {
     let mut count = 0;
-    while open.delivered < open.routed.len() && count < room {
+    while open.delivered < open.wanted.len() && count < room {
         let left = usize::try_from(room - count).unwrap_or(usize::MAX);
-        let end = open.routed.len().min(open.delivered + CHUNK_RECORDS.min(left));
-        let chunk = &open.routed[open.delivered..end];
         let first_index = open.first_index + open.delivered as u32;
         let mut state = shared.lock();
-        if !state.board.deliver(open.id, first_index, chunk) {
+        let (taken, chunk) = match &open.wanted {
+            Wanted::Routed(routed) => {
+                let end = routed.len().min(open.delivered + CHUNK_RECORDS.min(left));
+                let chunk = &routed[open.delivered..end];
+                (state.board.deliver(open.id, first_index, chunk), chunk.len())
+            }
+            Wanted::Run { first_offset, count } => {
+                let chunk = (count - open.delivered).min(left);
+                let offset = first_offset + open.delivered as i64;
+                (state.board.deliver_run(open.id, first_index, offset, chunk as u32), chunk)
+            }
+        };
+        if !taken {
             // The assignment has ended or is being drained: what is left comes again, to whoever owns it then.
-            open.delivered = open.routed.len();
+            open.delivered = open.wanted.len();
             return count;
         }
-        count += chunk.len() as u64;
-        open.delivered = end;
+        count += chunk as u64;
+        open.delivered += chunk;
         shared.wake_workers(state, false);
     }
     count

@@ -95,6 +95,11 @@ impl Router {
         Router { routing, null, prefix }
     }
 
+    /// Whether all records of the partition go the same way, whatever their keys.
+    pub fn is_by_partition(&self) -> bool {
+        matches!(self.routing, Routing::Lanes { order: Order::Partition, .. })
+    }
+
     /// The route of a record with this key.
     #[inline]
     pub fn route(&self, key: Option<&[u8]>) -> Route {

@@ -73,19 +73,25 @@ impl Sequence {
     }
 
     pub(crate) fn enqueue(&mut self, origin: &Origin, first: Item, records: &[Routed]) {
+        let mut item = first;
+        for run in records.chunk_by(|a, b| a.offset + 1 == b.offset) {
+            let len = u32::try_from(run.len()).expect("a slice of a batch has few records");
+            self.enqueue_run(origin, item, run[0].offset, len);
+            item.index += len;
+        }
+    }
+
+    /// `len` records with consecutive indices from that of `item` on, and consecutive offsets.
+    pub(crate) fn enqueue_run(&mut self, origin: &Origin, mut item: Item, offset: i64, len: u32) {
+        if len == 0 {
+            return;
+        }
         let lane = &mut self.lanes[origin.slot as usize];
-        if lane.ranges.is_empty() && !lane.busy && !records.is_empty() {
+        if lane.ranges.is_empty() && !lane.busy {
             self.turns.push_back(origin.slot);
         }
-        let queue = &mut lane.ranges;
-        let (mut at, mut item) = (0, first);
-        for run in records.chunk_by(|a, b| a.offset + 1 == b.offset) {
-            item.index = first.index + at;
-            item.delta = origin.delta(run[0].offset);
-            let len = u32::try_from(run.len()).expect("a slice of a batch has few records");
-            queue.push_back(Range { first: item, ordinal: origin.ordinal(item.index), len });
-            at += len;
-        }
+        item.delta = origin.delta(offset);
+        lane.ranges.push_back(Range { first: item, ordinal: origin.ordinal(item.index), len });
     }
 
     pub(crate) fn take(&mut self, records_max: usize, mut sink: impl FnMut(u32, &Item)) {

@@ -89,6 +89,24 @@ impl Tracker {
         start
     }
 
+    /// [`Tracker::register`] for `count` records with consecutive offsets.
+    pub fn register_run(&mut self, first_offset: i64, count: u64) -> u64 {
+        let start = self.end;
+        if count == 0 {
+            return start;
+        }
+        assert!(first_offset >= self.delivered, "records are delivered in offset order and once");
+        let expected = if self.first == self.end { i64::MIN } else { self.delivered_by_run() };
+        if first_offset != expected {
+            self.runs.push_back(OffsetRun { ordinal: self.end, offset: first_offset });
+        }
+        self.end += count;
+        self.delivered = first_offset + count as i64;
+        let words = self.end.div_ceil(64) - self.first / 64;
+        self.done.resize(words as usize, 0);
+        start
+    }
+
     /// Everything below `next_offset` is now delivered: the end of a batch with this leader epoch (records missing at
     /// its end and batches without any included), or with epoch −1 a move forward without a batch.
     pub fn advance(&mut self, next_offset: i64, epoch: i32) {
