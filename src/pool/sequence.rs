@@ -1,8 +1,8 @@
 //! Dispatch by partition: each partition in delivered order, the partitions in turn. Ranges are queued, not records.
 //!
-//! Guarantees: a partition is with one worker at a time. For `keylane sequential` one run is out at a time in all, and a
-//! partition gives at most a chunk of records before the next one's turn. For a pool whose handler cannot block each
-//! partition is one lane: that keeps every key's order too, and nothing would be won by running two keys of one
+//! Guarantees: a partition is with one worker at a time. For `keylane sequential` one run is out at a time in all,
+//! and a partition gives at most a chunk of records before the next one's turn. For a pool whose handler cannot block
+//! each partition is one lane: that keeps every key's order too, and nothing would be won by running two keys of one
 //! partition at once, while a queue per key costs more than such a handler.
 
 use std::collections::VecDeque;
