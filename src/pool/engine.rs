@@ -399,7 +399,8 @@ impl Engine {
     // ---- commits and reports ----
 
     fn poll_commit(&mut self, now: Duration) {
-        if !matches!(self.ending, Ending::No) {
+        // Also while draining, which may take long; the last commit is the end's own.
+        if !matches!(self.ending, Ending::No | Ending::Draining { .. }) {
             return;
         }
         let state = self.shared.lock();

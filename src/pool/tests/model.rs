@@ -269,7 +269,15 @@ impl World {
             routed.push(Routed { offset, route });
         }
         let batch = &mut self.batches[at];
-        assert_eq!(self.board.deliver(batch.id, batch.next_index, &routed), !frozen);
+        let by_partition = matches!(self.dispatch, Dispatch::Partitions | Dispatch::Sequential { .. });
+        let consecutive = routed.windows(2).all(|pair| pair[0].offset + 1 == pair[1].offset);
+        let delivered = match routed.first() {
+            Some(first) if by_partition && consecutive => {
+                self.board.deliver_run(batch.id, batch.next_index, first.offset, routed.len() as u32)
+            }
+            _ => self.board.deliver(batch.id, batch.next_index, &routed),
+        };
+        assert_eq!(delivered, !frozen);
         for &Routed { offset, route } in routed.iter().filter(|_| !frozen) {
             let number = self.records.len() as u64;
             let lane = match self.dispatch {
