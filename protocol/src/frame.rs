@@ -39,7 +39,7 @@ struct PoolShared {
 }
 
 /// Idle buffers kept; more are given back to the allocator.
-const IDLE_BUFFERS_MAX: usize = 4;
+const IDLE_BUFFERS_MAX: usize = 2;
 
 impl BufferPool {
     /// Bytes of large frames that are alive, in whole buffers.

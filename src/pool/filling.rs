@@ -6,15 +6,8 @@
 use super::budget::{Budget, Demand};
 use super::ending::Ending;
 use super::engine::Engine;
+use super::intake::Room;
 use super::shared::Attention;
-
-/// What one partition may be given in this pass.
-struct Room {
-    /// Records that may be delivered.
-    records: u64,
-    /// Whether more may be fetched.
-    fetch: bool,
-}
 
 impl Engine {
     /// Delivers what fits, and tells the consumer which partitions to fetch.
@@ -27,8 +20,9 @@ impl Engine {
         let mut count_room = self.config.count.map_or(u64::MAX, |count| count - self.delivered);
         let delivered_before = self.delivered;
         let mut starved = false;
-        for ((at, intake), room) in self.intakes.iter_mut().zip(rooms) {
-            match intake.fill(&self.shared, &mut self.spares, room.records.min(count_room)) {
+        for ((at, intake), (mut room, fetch)) in self.intakes.iter_mut().zip(rooms) {
+            room.records = room.records.min(count_room);
+            match intake.fill(&self.shared, &mut self.spares, room) {
                 Ok(delivered) => {
                     count_room -= delivered;
                     self.delivered += delivered;
@@ -37,9 +31,10 @@ impl Engine {
                     self.damaged.get_or_insert(error);
                 }
             }
-            starved |= intake.has_feed() && count_room > 0;
+            // What finished records free is wanted here: for what waits, or to fetch more.
+            starved |= count_room > 0 && (intake.has_feed() || (!fetch && self.consumer.has_backlog(at)));
             let few = (intake.feed_bytes() as u64) < self.partition_fetch_bytes;
-            self.consumer.set_fetchable(at, room.fetch && few && count_room > 0);
+            self.consumer.set_fetchable(at, fetch && few && count_room > 0);
         }
         let mut state = self.shared.lock();
         // The workers may have finished everything by now: then nobody would wake us for what still waits.
@@ -54,7 +49,8 @@ impl Engine {
         self.shared.wake_workers(state, true);
     }
 
-    fn rooms(&mut self) -> Vec<Room> {
+    /// What each partition may be given, and whether more of it may be fetched.
+    fn rooms(&mut self) -> Vec<(Room, bool)> {
         let buffers = self.consumer.net().pool().bytes() + self.spares.bytes();
         let mut records = Vec::with_capacity(self.intakes.len());
         let mut bytes = Vec::with_capacity(self.intakes.len());
@@ -83,13 +79,9 @@ impl Engine {
         let mut rooms = Vec::with_capacity(records.len());
         for (at, (records, bytes)) in records.iter().zip(&bytes).enumerate() {
             let room = byte_budget.room(*bytes);
-            // One batch is always admitted: a partition that holds nothing unpacked may unpack what it has, and one
-            // that has nothing at all may fetch.
-            let unpack = room > 0 || unpacked[at] == 0;
-            rooms.push(Room {
-                records: if unpack { record_budget.room(*records).min(ahead[at]) } else { 0 },
-                fetch: room >= self.partition_fetch_bytes || bytes.held == 0,
-            });
+            let fetch = room >= self.partition_fetch_bytes || bytes.held == 0;
+            let records = record_budget.room(*records).min(ahead[at]);
+            rooms.push((Room { records, bytes: room, holds_batch: unpacked[at] > 0 }, fetch));
         }
         rooms
     }

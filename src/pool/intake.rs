@@ -67,6 +67,23 @@ impl Spares {
     }
 }
 
+/// What a partition may be given in one pass.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Records.
+    pub(super) records: u64,
+    /// Bytes of unpacked batches.
+    pub(super) bytes: u64,
+    /// Whether the partition has an unpacked batch already. One is always admitted.
+    pub(super) holds_batch: bool,
+}
+
+impl Room {
+    fn admits_batch(&self) -> bool {
+        self.records > 0 && (self.bytes > 0 || !self.holds_batch)
+    }
+}
+
 /// What is still to be taken in of a partition, in order.
 #[derive(Debug)]
 enum Feed {
@@ -176,34 +193,39 @@ impl Intake {
         self.position = position;
     }
 
-    /// Delivers up to `room` records. Returns how many it delivered.
+    /// Delivers what there is room for. Returns how many records that were.
     ///
     /// # Errors
     /// A damaged batch, with its place. Everything before it was delivered.
-    pub(super) fn fill(&mut self, shared: &Shared, spares: &mut Spares, mut room: u64) -> Result<u64, Error> {
+    pub(super) fn fill(
+        &mut self,
+        shared: &Shared,
+        spares: &mut Spares,
+        mut room: Room,
+    ) -> Result<u64, Error> {
         let mut delivered = 0;
         loop {
+            // An open batch is delivered whatever the memory says: it is held already, and only its records free it.
             if let Some(open) = &mut self.open {
-                let count = deliver(shared, open, room);
+                let count = deliver(shared, open, room.records);
                 delivered += count;
-                room -= count;
+                room.records -= count;
                 if open.delivered < open.wanted.len() {
                     return Ok(delivered);
                 }
                 self.close(shared, spares);
             }
-            if !self.take_next(shared, spares, room)? {
+            if !self.take_next(shared, spares, &mut room)? {
                 return Ok(delivered);
             }
         }
     }
 
     /// Opens the next batch, or passes what has no records for us. False when there is nothing (more) to do.
-    fn take_next(&mut self, shared: &Shared, spares: &mut Spares, room: u64) -> Result<bool, Error> {
+    fn take_next(&mut self, shared: &Shared, spares: &mut Spares, room: &mut Room) -> Result<bool, Error> {
         match self.feed.front() {
             None => return Ok(false),
-            // The last look at a batch that will not fit: it stays packed.
-            Some(Feed::Batch(fetched)) if fetched.deliver && room == 0 => return Ok(false),
+            Some(Feed::Batch(fetched)) if fetched.deliver && !room.admits_batch() => return Ok(false),
             Some(_) => {}
         }
         match self.feed.pop_front() {
@@ -215,7 +237,9 @@ impl Intake {
                 self.feed_bytes -= fetched.batch.bytes().len();
                 let header = fetched.batch.header;
                 if fetched.deliver {
-                    self.open(shared, spares, &fetched)?;
+                    let bytes = self.open(shared, spares, &fetched)?;
+                    room.bytes = room.bytes.saturating_sub(bytes);
+                    room.holds_batch = true;
                 } else {
                     self.position = self.position.max(header.next_offset());
                     let mut state = shared.lock();
@@ -227,7 +251,8 @@ impl Intake {
         Ok(true)
     }
 
-    fn open(&mut self, shared: &Shared, spares: &mut Spares, fetched: &FetchedBatch) -> Result<(), Error> {
+    /// Unpacks a batch; returns the bytes that it is charged with.
+    fn open(&mut self, shared: &Shared, spares: &mut Spares, fetched: &FetchedBatch) -> Result<u64, Error> {
         let header = fetched.batch.header;
         let damaged = |error: BatchError| {
             Error::new(Fault::Damaged(error))
@@ -255,7 +280,7 @@ impl Intake {
             let epoch = header.partition_leader_epoch;
             self.open = Some(Open { id, wanted, first_index, delivered: 0, next_offset, epoch });
         }
-        Ok(())
+        Ok(bytes as u64)
     }
 
     /// Checks all records of a batch and says which are wanted: it may begin below the position, and the run may end
@@ -331,4 +356,78 @@ fn deliver(shared: &Shared, open: &mut Open, room: u64) -> u64 {
         shared.wake_workers(state, false);
     }
     count
+}
+
+#[cfg(test)]
+mod tests {
+    use keylane_protocol::fetch::scan;
+    use keylane_protocol::offsets::Isolation;
+    use keylane_protocol::records::{BatchBuilder, Codec, ProducerStamp};
+
+    use super::*;
+    use crate::pool::board::{Board, Dispatch};
+    use crate::pool::route::{NullKey, Order, Routing};
+    use crate::pool::run::Run;
+
+    /// Two batches of ten records, at offsets 0 and 10.
+    fn two_batches() -> Vec<FetchedBatch> {
+        let mut bytes = Vec::new();
+        for base in [0i64, 10] {
+            let mut builder = BatchBuilder::new();
+            for _ in 0..10 {
+                builder.append(Some(b"k"), Some(b"v"), &[], 0).unwrap();
+            }
+            let batch = builder.finish(Codec::Lz4, &ProducerStamp::NONE).unwrap();
+            // The base offset is not covered by the CRC: brokers set it.
+            bytes.extend(base.to_be_bytes());
+            bytes.extend(&batch[8..]);
+        }
+        scan(bytes.into(), 0, &[], Isolation::ReadUncommitted).0.batches
+    }
+
+    fn run_of(dispatch: Dispatch) {
+        let poll = mio::Poll::new().unwrap();
+        let waker = Arc::new(mio::Waker::new(poll.registry(), mio::Token(0)).unwrap());
+        let shared = Shared::new(Board::new(dispatch), std::time::Instant::now(), waker, 1);
+        shared.set_workers(Vec::new());
+        let slot = shared.lock().board.assign("t".into(), 0, 0, -1);
+        let order = if dispatch == Dispatch::Lanes { Order::Key } else { Order::Partition };
+        let router = Router::new(Routing::Lanes { order, seed: 0 }, NullKey::Spread, "t", 0);
+        let mut intake = Intake::new(TopicPartition::new("t", 0), slot, router, 2, None);
+        let batches = two_batches();
+        let bytes = batches.iter().map(|fetched| fetched.batch.bytes().len()).sum();
+        intake.push(batches, bytes);
+        let mut spares = Spares::default();
+        let mut fill = |intake: &mut Intake, records, bytes, holds_batch| {
+            intake.fill(&shared, &mut spares, Room { records, bytes, holds_batch }).unwrap()
+        };
+        // Nothing is unpacked without room for a record, and one batch is admitted without room for its bytes.
+        assert_eq!(fill(&mut intake, 0, 1 << 20, false), 0);
+        assert_eq!(fill(&mut intake, 5, 0, false), 5);
+        // The open batch goes on whatever the bytes say (a pool once stood still for ever here), the next one waits.
+        assert_eq!(fill(&mut intake, 100, 0, true), 3);
+        assert_eq!(fill(&mut intake, 100, 0, true), 0);
+        assert_eq!(fill(&mut intake, 100, 1, true), 10);
+        assert!(!intake.has_feed());
+        let mut run = Run::new();
+        let mut offsets = Vec::new();
+        loop {
+            let mut state = shared.lock();
+            state.board.take(0, 100, &mut run);
+            if run.is_empty() {
+                break;
+            }
+            offsets.extend(run.iter().map(|record| record.offset));
+            let count = run.len();
+            state.board.complete(&mut run, count);
+        }
+        assert_eq!(offsets, (2..20).collect::<Vec<i64>>());
+        assert_eq!(shared.lock().board.next(slot).map(|(offset, _)| offset), Some(20));
+    }
+
+    #[test]
+    fn an_open_batch_is_delivered_whatever_the_memory_says() {
+        run_of(Dispatch::Lanes);
+        run_of(Dispatch::Partitions);
+    }
 }
