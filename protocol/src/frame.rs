@@ -23,7 +23,7 @@ const TRUSTED_BYTES_MAX: usize = 16 << 20;
 const SMALL_BYTES_MAX: usize = 16 << 10;
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// Receive buffers that are used again, and a count of the bytes still held by frames handed out.
+/// Receive buffers that are used again, and a count of the bytes held by frames that come in or were handed out.
 #[derive(Clone, Debug, Default)]
 pub struct BufferPool {
     shared: Arc<PoolShared>,
@@ -42,7 +42,7 @@ struct PoolShared {
 const IDLE_BUFFERS_MAX: usize = 2;
 
 impl BufferPool {
-    /// Bytes of large frames that are alive, in whole buffers.
+    /// Bytes of large frames that are coming in or alive, in whole buffers.
     pub fn held_bytes(&self) -> usize {
         self.shared.held_bytes.load(Ordering::Relaxed)
     }
@@ -54,16 +54,20 @@ impl BufferPool {
     }
 
     /// A buffer of at least `length` bytes; its content is arbitrary.
-    fn take(&self, length: usize) -> Vec<u8> {
+    fn take(&self, length: usize) -> Pooled {
         let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = idle.iter().position(|buffer| buffer.len() >= length) {
-            return idle.swap_remove(at);
-        }
-        // None is large enough: one of them makes room, so that the pool follows the size in use.
-        idle.pop();
+        let buffer = match idle.iter().position(|buffer| buffer.len() >= length) {
+            Some(at) => idle.swap_remove(at),
+            None => {
+                // None is large enough: one of them makes room, so that the pool follows the size in use.
+                idle.pop();
+                let length = length.next_multiple_of(1 << 20);
+                vec![0; length.max(self.shared.largest_bytes.fetch_max(length, Ordering::Relaxed))]
+            }
+        };
         drop(idle);
-        let length = length.next_multiple_of(1 << 20);
-        vec![0; length.max(self.shared.largest_bytes.fetch_max(length, Ordering::Relaxed))]
+        self.shared.held_bytes.fetch_add(buffer.len(), Ordering::Relaxed);
+        Pooled { buffer, length: 0, pool: self.clone() }
     }
 
     fn put(&self, buffer: Vec<u8>) {
@@ -72,27 +76,36 @@ impl BufferPool {
             idle.push(buffer);
         }
     }
-
-    fn frame(&self, buffer: Vec<u8>, length: usize) -> Bytes {
-        self.shared.held_bytes.fetch_add(buffer.len(), Ordering::Relaxed);
-        Bytes::from_owner(PooledFrame { buffer, length, pool: self.clone() })
-    }
 }
 
-/// The owner behind the [`Bytes`] of a large frame.
-struct PooledFrame {
+/// A buffer that is counted while it is held and goes back to its pool; as the owner behind the [`Bytes`] of a frame it
+/// shows the frame's `length`.
+#[derive(Debug)]
+struct Pooled {
     buffer: Vec<u8>,
     length: usize,
     pool: BufferPool,
 }
 
-impl AsRef<[u8]> for PooledFrame {
+impl Pooled {
+    fn grow(&mut self, length: usize) {
+        self.pool.shared.held_bytes.fetch_add(length - self.buffer.len(), Ordering::Relaxed);
+        self.buffer.resize(length, 0);
+    }
+
+    fn into_frame(mut self, length: usize) -> Bytes {
+        self.length = length;
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Pooled {
     fn as_ref(&self) -> &[u8] {
         &self.buffer[..self.length]
     }
 }
 
-impl Drop for PooledFrame {
+impl Drop for Pooled {
     fn drop(&mut self) {
         self.pool.shared.held_bytes.fetch_sub(self.buffer.len(), Ordering::Relaxed);
         self.pool.put(std::mem::take(&mut self.buffer));
@@ -101,7 +114,7 @@ impl Drop for PooledFrame {
 
 #[derive(Debug)]
 struct LargeFrame {
-    buffer: Vec<u8>,
+    pooled: Pooled,
     filled: usize,
     length: usize,
 }
@@ -126,13 +139,13 @@ impl FrameReader {
     /// [`FrameReader::next_frame`] until it has none, before asking for space again.
     pub fn space(&mut self) -> &mut [u8] {
         if let Some(large) = &mut self.large {
-            if large.filled == large.buffer.len() {
+            if large.filled == large.pooled.buffer.len() {
                 // Only a frame beyond TRUSTED_BYTES_MAX comes here: double what has really arrived.
-                let grown = (large.buffer.len() * 2).min(large.length);
-                large.buffer.resize(grown, 0);
+                let grown = (large.pooled.buffer.len() * 2).min(large.length);
+                large.pooled.grow(grown);
             }
-            let end = large.length.min(large.buffer.len());
-            return &mut large.buffer[large.filled..end];
+            let end = large.length.min(large.pooled.buffer.len());
+            return &mut large.pooled.buffer[large.filled..end];
         }
         if self.start > 0 {
             self.scratch.copy_within(self.start..self.end, 0);
@@ -167,7 +180,7 @@ impl FrameReader {
             return Ok(None);
         }
         if let Some(large) = self.large.take() {
-            return Ok(Some(self.pool.frame(large.buffer, large.length)));
+            return Ok(Some(large.pooled.into_frame(large.length)));
         }
         let ready = &self.scratch[self.start..self.end];
         let Some((prefix, body)) = ready.split_first_chunk::<4>() else { return Ok(None) };
@@ -184,9 +197,9 @@ impl FrameReader {
             return Ok(Some(frame));
         }
         if length > SMALL_BYTES_MAX {
-            let mut buffer = self.pool.take(length.min(TRUSTED_BYTES_MAX));
-            buffer[..body.len()].copy_from_slice(body);
-            self.large = Some(LargeFrame { buffer, filled: body.len(), length });
+            let mut pooled = self.pool.take(length.min(TRUSTED_BYTES_MAX));
+            pooled.buffer[..body.len()].copy_from_slice(body);
+            self.large = Some(LargeFrame { pooled, filled: body.len(), length });
             self.start = 0;
             self.end = 0;
         }
