@@ -111,7 +111,7 @@ pub(super) struct Engine {
     waited_for_broker: bool,
     /// Records wait and workers may be idle: deliver again before waiting.
     pub(super) fill_again: bool,
-    /// A partition whose data is damaged: the run ends at it.
+    /// A partition or topic that cannot be read on: the run ends at it.
     pub(super) damaged: Option<Error>,
 }
 
@@ -206,9 +206,11 @@ impl Engine {
             Event::Fetched { at, batches, bytes } => self.on_fetched(&at, batches, bytes),
             Event::Moved { at, position, back, why } => self.on_moved(&at, position, back, &why),
             Event::Committed(offsets) => self.on_committed(offsets),
-            Event::Broken(error) => {
+            Event::Broken(error) if matches!(self.ending, Ending::No) => {
                 self.damaged.get_or_insert(error);
             }
+            // The last commit.
+            Event::Broken(error) => self.report.error(&error),
             Event::TopicMissing(topic) => {
                 self.missing_since.get_or_insert(now);
                 let wait = if self.config.exit_at_end { "" } else { "; waiting for it" };

@@ -26,7 +26,7 @@ pub(super) enum Phase {
     Validate { asked: bool },
     /// Nothing.
     Ready,
-    /// Its data is damaged where it would go on.
+    /// It cannot be read on.
     Broken,
 }
 
@@ -94,6 +94,7 @@ impl Partition {
             (Phase::Begin { timestamp, asked: false, .. }, Question::Begin) => Some(*timestamp),
             (Phase::Range { start: Answer::ToAsk, .. }, Question::RangeStart) => Some(EARLIEST),
             (Phase::Range { end: Answer::ToAsk, .. }, Question::RangeEnd) => Some(LATEST),
+            (Phase::Broken, _) => None,
             (_, Question::End) if self.end.is_none() && !self.end_asked => Some(LATEST),
             _ => None,
         }
@@ -232,6 +233,10 @@ impl Consumer {
 
     fn offset_fetch_failed(&mut self, asked: &[(TopicPartition, u64)], error: Error, now: Duration) {
         match error.class() {
+            Class::Denied | Class::Refused if error.context.partition.is_some() => {
+                let partitions: Vec<TopicPartition> = asked.iter().map(|(at, _)| at.clone()).collect();
+                return self.break_partitions(&partitions, error);
+            }
             Class::Denied | Class::Refused => return self.fatal(error),
             Class::Coordinator => self.net.forget_coordinator(&self.config.group.group, now),
             Class::Retry if error.code().is_none() => {
@@ -397,7 +402,8 @@ impl Consumer {
                 }
                 Reset::Fail => {
                     let error = Error::new(Fault::Policy(format!("{what}, and auto.offset.reset is none")));
-                    self.fatal(error.at_partition(&at.topic, at.partition).at_offset(position));
+                    let error = error.at_partition(&at.topic, at.partition).at_offset(position);
+                    self.break_partitions(std::slice::from_ref(at), error);
                 }
             };
         }
@@ -416,7 +422,9 @@ impl Consumer {
     pub(super) fn restart_or_fail(&mut self, at: &TopicPartition, reset: Reset, what: &str) {
         if reset == Reset::Fail {
             let error = Error::new(Fault::Policy(format!("{what}, and auto.offset.reset is none")));
-            return self.fatal(error.at_partition(&at.topic, at.partition));
+            let error = error.at_partition(&at.topic, at.partition);
+            // What is finished may lie past the end of what is there now.
+            return self.void_partitions(std::slice::from_ref(at), error);
         }
         self.restart_partition(at, reset, what);
     }
@@ -537,7 +545,7 @@ impl Consumer {
     pub(super) fn partition_failed(&mut self, at: &TopicPartition, error: Error, now: Duration) {
         let api = error.context.api.unwrap_or(Api::Fetch);
         match error.code().map_or(Class::Retry, |code| classify(api, code)) {
-            Class::Denied | Class::Refused => return self.fatal(error),
+            Class::Denied | Class::Refused => return self.break_partitions(std::slice::from_ref(at), error),
             Class::Topic => self.doubt_topic(&at.topic, now),
             Class::Leader => self.net.want_metadata(now),
             _ => {}

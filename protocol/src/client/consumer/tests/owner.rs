@@ -195,6 +195,11 @@ impl Owner {
         }
     }
 
+    /// Whether it was told of something broken, in these words.
+    pub(super) fn heard_broken(&self, words: &str) -> bool {
+        self.broken > 0 && self.log.iter().any(|(_, text)| text.contains(words))
+    }
+
     /// The time and text of the first entry from `from` on that begins so.
     pub(super) fn said(&self, from: Duration, start: &str) -> Option<(Duration, &str)> {
         let entry = self.log.iter().find(|(at, text)| *at >= from && text.starts_with(start));
