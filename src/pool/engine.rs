@@ -204,7 +204,7 @@ impl Engine {
             Event::Revoked(partitions) => self.on_gone("revoked", &partitions, None),
             Event::Lost(partitions, reason) => self.on_gone("lost", &partitions, Some(reason)),
             Event::Fetched { at, batches, bytes } => self.on_fetched(&at, batches, bytes),
-            Event::Moved { at, position, back, why } => self.on_moved(&at, position, back, &why),
+            Event::Moved { at, position, back, end, why } => self.on_moved(&at, position, back, end, &why),
             Event::Committed(offsets) => self.on_committed(offsets),
             Event::Broken(error) if matches!(self.ending, Ending::No) => {
                 self.damaged.get_or_insert(error);
@@ -369,11 +369,26 @@ impl Engine {
         }
     }
 
-    fn on_moved(&mut self, at: &TopicPartition, position: OffsetAndEpoch, back: bool, why: &str) {
+    fn on_moved(
+        &mut self,
+        at: &TopicPartition,
+        position: OffsetAndEpoch,
+        back: bool,
+        end: Option<i64>,
+        why: &str,
+    ) {
         self.report.warning(format!("{at}: {why}; going on at offset {}", position.offset));
         let Some(intake) = self.intakes.get_mut(at) else { return };
         if back {
-            intake.restart(position.offset);
+            match end.filter(|_| self.config.exit_at_end) {
+                None => intake.restart(position.offset),
+                // Another log, another end.
+                end => {
+                    let (slot, config) = (intake.slot(), &self.config);
+                    let router = Router::new(config.routing, config.null_key, &at.topic, at.partition);
+                    *intake = Intake::new(at.clone(), slot, router, position.offset, end);
+                }
+            }
             self.shared.lock().board.reset(intake.slot(), position.offset, position.epoch);
         } else {
             intake.push_gap(position.offset);

@@ -136,6 +136,8 @@ pub enum Event {
         position: OffsetAndEpoch,
         /// Whether it was moved back, which begins a new assignment; else records were lost to retention.
         back: bool,
+        /// The end of the partition, if it was asked for: asked again where the position was moved back.
+        end: Option<i64>,
         /// For a person.
         why: String,
     },

@@ -22,6 +22,9 @@ pub(super) enum Phase {
     Begin { timestamp: i64, asked: bool, moved: Option<String> },
     /// The position is outside the log: its start and its end decide.
     Range { start: Answer, end: Answer },
+    /// The position of a partition that was read before is about to be moved back there; where the log that is there
+    /// now ends is asked first.
+    Moving { to: OffsetAndEpoch, why: String },
     /// The leader's epoch has changed: does its log still hold what we read?
     Validate { asked: bool },
     /// Nothing.
@@ -71,7 +74,7 @@ impl Partition {
 
     /// Whether another position is being looked up: what is finished now belongs to a log that is no more.
     pub(super) fn is_moving_back(&self) -> bool {
-        matches!(self.phase, Phase::Begin { moved: Some(_), .. })
+        matches!(self.phase, Phase::Begin { moved: Some(_), .. } | Phase::Moving { .. })
     }
 
     /// When a pause of this partition ends.
@@ -350,7 +353,14 @@ impl Consumer {
     ) {
         let Some(partition) = self.partitions.get_mut(at) else { return };
         match (question, &mut partition.phase) {
-            (Question::End, _) => partition.end = Some(found.offset.max(0)),
+            (Question::End, phase) => {
+                partition.end = Some(found.offset.max(0));
+                if let Phase::Moving { to, why } = phase {
+                    let (to, why) = (*to, std::mem::take(why));
+                    partition.phase = Phase::Ready;
+                    self.go_to(at, to, true, &why);
+                }
+            }
             (Question::Begin, Phase::Begin { timestamp, moved, .. }) => {
                 if found.offset < 0 {
                     // No record is as young as the timestamp: begin at the end.
@@ -450,13 +460,26 @@ impl Consumer {
         let incarnation = self.new_incarnation();
         let Some(partition) = self.partitions.get_mut(at) else { return };
         partition.begin_incarnation(incarnation);
-        partition.position = to.offset;
-        partition.epoch = to.epoch;
         if back {
             self.committer.drop_partition(at);
         }
+        if back && self.config.want_end {
+            // The end of a log that is no more says nothing.
+            partition.end = None;
+            partition.phase = Phase::Moving { to, why: why.to_owned() };
+            return;
+        }
+        self.go_to(at, to, back, why);
+    }
+
+    fn go_to(&mut self, at: &TopicPartition, to: OffsetAndEpoch, back: bool, why: &str) {
+        let Some(partition) = self.partitions.get_mut(at) else { return };
+        partition.position = to.offset;
+        partition.epoch = to.epoch;
+        let end = partition.end;
         if partition.announced {
-            self.events.push_back(Event::Moved { at: at.clone(), position: to, back, why: why.to_owned() });
+            let (at, why) = (at.clone(), why.to_owned());
+            self.events.push_back(Event::Moved { at, position: to, back, end, why });
         } else {
             self.events.push_back(Event::Notice(format!("{at}: {why}; beginning at offset {}", to.offset)));
         }

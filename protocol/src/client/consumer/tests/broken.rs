@@ -1,9 +1,9 @@
-//! What cannot be read on ends in good order.
+//! What cannot be read on ends in good order; where the log is another one, so is its end.
 
 use std::time::Duration;
 
 use super::super::Reset;
-use super::logs::{reader, recreate};
+use super::logs::{at, reader, recreate};
 use super::ms;
 use super::world::{World, config};
 use crate::api::Api;
@@ -92,4 +92,36 @@ fn what_waits_for_the_start_of_a_new_log_is_forgotten_when_that_is_refused() {
     world.run(500);
     assert_eq!(world.count(0, from, Api::OffsetCommit), 0, "the offsets of the old log");
     assert_eq!(world.count(0, from, Api::LeaveGroup), 1);
+}
+
+#[test]
+fn a_topic_made_again_ends_where_the_new_one_ends() {
+    let mut world = reader(|config| (config.recreated, config.want_end) = (Reset::Earliest, true));
+    assert_eq!(world.clients[0].owner.parts[&at(0)].end, Some(60));
+    world.may_fall = true;
+    recreate(&mut world, 10);
+    world.cluster.committed.clear();
+    world.run_until("the new topic", 8_000, World::is_converged);
+    (0..6).for_each(|partition| world.cluster.log("t", partition).append(3));
+    world.answer_all();
+    world.run(2_000);
+    let own = &world.clients[0].owner.parts[&at(0)];
+    assert_eq!((own.end, own.fetched, own.done), (Some(7), 7, 7));
+}
+
+#[test]
+fn a_log_that_was_cut_ends_where_it_ends_now() {
+    let mut world = reader(|config| config.want_end = true);
+    world.may_fall = true;
+    let from = world.now;
+    let log = world.cluster.log("t", 0);
+    log.cut(30, 2);
+    log.append(3);
+    world.answer_all();
+    let now = world.now;
+    world.clients[0].consumer.net().want_metadata(now);
+    world.run_until("moved", 5_000, |world| world.clients[0].owner.said(from, "moved").is_some());
+    world.run_until("the new end", 5_000, World::is_converged);
+    let own = &world.clients[0].owner.parts[&at(0)];
+    assert_eq!((own.end, own.fetched, own.done), (Some(33), 33, 33));
 }
