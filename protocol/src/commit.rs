@@ -16,7 +16,7 @@ use kafka_protocol::messages::offset_commit_request::{
 use kafka_protocol::messages::{GroupId, OffsetCommitRequest, OffsetCommitResponse, TopicName};
 
 use crate::api::{Api, text};
-use crate::error::{Class, Error, classify};
+use crate::error::{Class, Error, classify, code};
 use crate::group::Identity;
 use crate::metadata::TopicPartition;
 use crate::offsets::OffsetAndEpoch;
@@ -33,6 +33,8 @@ pub struct CommitOutcome {
     pub standing: Option<i16>,
     /// Topics that the broker does not know (any more): their identity must be confirmed.
     pub unknown_topics: BTreeSet<String>,
+    /// Partitions of topics that this program may not commit for (any more); they do not wait again.
+    pub denied: Vec<(TopicPartition, Error)>,
     /// Refused for good.
     pub fatal: Option<Error>,
 }
@@ -185,19 +187,29 @@ impl Committer {
         (Some(identity), outcome)
     }
 
-    fn take_code(&self, at: &TopicPartition, code: i16, offsets: &mut Offsets, outcome: &mut CommitOutcome) {
-        let error = || Error::refused(Api::OffsetCommit, code, None).at_partition(&at.topic, at.partition);
-        match classify(Api::OffsetCommit, code) {
+    fn take_code(
+        &self,
+        at: &TopicPartition,
+        refused: i16,
+        offsets: &mut Offsets,
+        outcome: &mut CommitOutcome,
+    ) {
+        let error = || Error::refused(Api::OffsetCommit, refused, None).at_partition(&at.topic, at.partition);
+        match classify(Api::OffsetCommit, refused) {
             Class::Fine => {
                 if let Some(offset) = offsets.remove(at) {
                     outcome.acked.push((at.clone(), offset.offset));
                 }
             }
-            Class::Membership | Class::Coordinator => outcome.standing = Some(code),
+            Class::Membership | Class::Coordinator => outcome.standing = Some(refused),
             Class::Topic => {
                 outcome.unknown_topics.insert(at.topic.to_string());
             }
             Class::Retry | Class::Leader => {}
+            Class::Denied if refused == code::TOPIC_AUTHORIZATION_FAILED => {
+                offsets.remove(at);
+                outcome.denied.push((at.clone(), error()));
+            }
             Class::Denied | Class::Refused => outcome.fatal = Some(error()),
         }
     }

@@ -111,7 +111,7 @@ pub(super) struct Engine {
     waited_for_broker: bool,
     /// Records wait and workers may be idle: deliver again before waiting.
     pub(super) fill_again: bool,
-    /// A partition whose data is damaged: the run ends at it.
+    /// A partition or topic that cannot be read on: the run ends at it.
     pub(super) damaged: Option<Error>,
 }
 
@@ -204,11 +204,13 @@ impl Engine {
             Event::Revoked(partitions) => self.on_gone("revoked", &partitions, None),
             Event::Lost(partitions, reason) => self.on_gone("lost", &partitions, Some(reason)),
             Event::Fetched { at, batches, bytes } => self.on_fetched(&at, batches, bytes),
-            Event::Moved { at, position, back, why } => self.on_moved(&at, position, back, &why),
+            Event::Moved { at, position, back, end, why } => self.on_moved(&at, position, back, end, &why),
             Event::Committed(offsets) => self.on_committed(offsets),
-            Event::Broken(error) => {
+            Event::Broken(error) if matches!(self.ending, Ending::No) => {
                 self.damaged.get_or_insert(error);
             }
+            // The last commit.
+            Event::Broken(error) => self.report.error(&error),
             Event::TopicMissing(topic) => {
                 self.missing_since.get_or_insert(now);
                 let wait = if self.config.exit_at_end { "" } else { "; waiting for it" };
@@ -367,11 +369,26 @@ impl Engine {
         }
     }
 
-    fn on_moved(&mut self, at: &TopicPartition, position: OffsetAndEpoch, back: bool, why: &str) {
+    fn on_moved(
+        &mut self,
+        at: &TopicPartition,
+        position: OffsetAndEpoch,
+        back: bool,
+        end: Option<i64>,
+        why: &str,
+    ) {
         self.report.warning(format!("{at}: {why}; going on at offset {}", position.offset));
         let Some(intake) = self.intakes.get_mut(at) else { return };
         if back {
-            intake.restart(position.offset);
+            match end.filter(|_| self.config.exit_at_end) {
+                None => intake.restart(position.offset),
+                // Another log, another end.
+                end => {
+                    let (slot, config) = (intake.slot(), &self.config);
+                    let router = Router::new(config.routing, config.null_key, &at.topic, at.partition);
+                    *intake = Intake::new(at.clone(), slot, router, position.offset, end);
+                }
+            }
             self.shared.lock().board.reset(intake.slot(), position.offset, position.epoch);
         } else {
             intake.push_gap(position.offset);

@@ -83,7 +83,7 @@ impl Consumer {
             Err(refused) => {
                 let error = Error::refused(Api::Fetch, refused, None);
                 return match classify(Api::Fetch, refused) {
-                    Class::Denied | Class::Refused => self.fatal(error),
+                    Class::Denied | Class::Refused => self.break_partitions(&self.read_from(node), error),
                     _ => self.doubt_topics_of(node, now),
                 };
             }
@@ -91,18 +91,21 @@ impl Consumer {
         self.take_partitions(node, response, &asked, now);
     }
 
-    /// The whole answer of a broker is refused for its topic ids: all its partitions pause until the metadata tells.
-    fn doubt_topics_of(&mut self, node: i32, now: Duration) {
-        let here: Vec<TopicPartition> = self
-            .partitions
+    /// The partitions that are read from a broker.
+    fn read_from(&self, node: i32) -> Vec<TopicPartition> {
+        self.partitions
             .iter()
             .filter(|(at, partition)| match partition.replica {
                 Some((replica, _)) => replica == node,
                 None => self.net.metadata().leader(at).is_some_and(|(leader, _)| leader == node),
             })
             .map(|(at, _)| at.clone())
-            .collect();
-        for at in here {
+            .collect()
+    }
+
+    /// The whole answer of a broker is refused for its topic ids: all its partitions pause until the metadata tells.
+    fn doubt_topics_of(&mut self, node: i32, now: Duration) {
+        for at in self.read_from(node) {
             self.doubt_topic(&at.topic, now);
             self.pause_partition(&at, now);
         }

@@ -422,6 +422,15 @@ impl Consumer {
         for topic in &outcome.unknown_topics {
             self.doubt_topic(topic, now);
         }
+        if let Some((_, error)) = outcome.denied.first() {
+            if let Ending::Committing { lost, .. } = &mut self.ending {
+                *lost = true;
+            }
+            self.events.push_back(Event::Broken(error.clone()));
+        }
+        for (at, _) in &outcome.denied {
+            self.committer.drop_partition(at);
+        }
         if outcome.standing == Some(code::REBALANCE_IN_PROGRESS)
             && let Some(revocation) = &mut self.revocation
             && revocation.drained

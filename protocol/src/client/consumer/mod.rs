@@ -4,12 +4,14 @@
 //! [`Consumer::drained`]; after its own decision to end it calls [`Consumer::stop`], drains, and calls
 //! [`Consumer::close`]. Between, it gives offsets to [`Consumer::commit`] and says by [`Consumer::set_fetchable`]
 //! which partitions it has room for. What concerns one subject is in one file: `membership` (coordinator, rounds,
-//! revocations, commits, the end), `start` (where a partition begins, and resets), `fetching`.
+//! revocations, commits, the end), `start` (where a partition begins, and resets), `fetching`, `broken` (what cannot be
+//! read on).
 //!
 //! Invariants: no long poll in front of a heartbeat or a commit (see [`super::net::Purpose`]); a revocation ends
 //! before the join that gives the partitions up; a position moves back only together with a new incarnation, and
 //! answers to questions of an older incarnation are dropped.
 
+mod broken;
 mod fetching;
 mod membership;
 mod start;
@@ -134,6 +136,8 @@ pub enum Event {
         position: OffsetAndEpoch,
         /// Whether it was moved back, which begins a new assignment; else records were lost to retention.
         back: bool,
+        /// The end of the partition, if it was asked for: asked again where the position was moved back.
+        end: Option<i64>,
         /// For a person.
         why: String,
     },
@@ -154,10 +158,11 @@ pub enum Event {
         /// Whether everything that was to be committed is stored.
         committed: bool,
     },
-    /// The data of a partition is damaged at an offset: nothing beyond it is fetched. What was fetched before can still
-    /// be finished and committed.
+    /// A partition or a topic cannot be read on: damaged, refused, or not what it was. What was fetched before can still
+    /// be finished and committed (offsets that mean nothing any more are passed over): drain and close.
     Broken(Error),
-    /// The consumer cannot go on.
+    /// The consumer cannot go on, and nothing more can be committed: the group itself refuses it, or a broker speaks
+    /// another protocol.
     Fatal(Error),
 }
 
@@ -243,6 +248,8 @@ pub struct Consumer {
     /// Since when a topic's identity is in doubt; its offsets are not committed meanwhile.
     unconfirmed: BTreeMap<String, Doubt>,
     missing: BTreeSet<String>,
+    /// Topics that are broken and not looked at again.
+    given_up: BTreeSet<String>,
     metadata_seen: bool,
     /// The topics that the members of a group that we lead subscribe to, and since when they are waited for.
     led_topics: BTreeSet<String>,
@@ -274,6 +281,7 @@ impl Consumer {
             ending: membership::Ending::No,
             unconfirmed: BTreeMap::new(),
             missing: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             metadata_seen: false,
             led_topics: BTreeSet::new(),
             counts_from: None,
@@ -408,7 +416,7 @@ impl Consumer {
     fn on_metadata(&mut self, now: Duration) {
         self.metadata_seen = true;
         self.check_topic_ids();
-        for topic in self.topics.clone() {
+        for topic in self.topics.difference(&self.given_up).cloned().collect::<Vec<_>>() {
             match self.net.metadata().topics.get(&topic) {
                 Some(TopicState::Known(_)) => {
                     self.unconfirmed.remove(&topic);
@@ -422,7 +430,7 @@ impl Consumer {
                 Some(TopicState::Refused(refused)) => {
                     let error = Error::refused(Api::Metadata, *refused, None).at_topic(&topic);
                     if !matches!(error.class(), Class::Retry | Class::Leader) {
-                        self.fatal(error);
+                        self.break_topic(&topic, error);
                     }
                 }
             }
@@ -437,7 +445,7 @@ impl Consumer {
             // Two answers long apart, as around a stop of the process, may both have come from a broker that starts.
             if doubt.unknown >= UNKNOWN_MIN && doubt.since + self.config.topic_timeout <= now {
                 let what = "the topic is gone: it was deleted while its records were read".to_owned();
-                self.fatal(Error::new(Fault::Policy(what)).at_topic(&topic));
+                self.void_topic(&topic, Error::new(Fault::Policy(what)).at_topic(&topic));
             }
         } else {
             self.unconfirmed.remove(&topic);
@@ -465,16 +473,12 @@ impl Consumer {
     }
 
     fn on_recreated(&mut self, topic: &str) {
-        let owned: Vec<TopicPartition> =
-            self.partitions.keys().filter(|at| *at.topic == *topic).cloned().collect();
         if self.config.recreated == Reset::Fail {
             let what = "the topic was deleted and made again while its records were read; its old offsets mean \
                         nothing in the new one. Start with another group, or give -X auto.offset.reset to go on";
-            // Nothing of the old topic may be committed into the new one, whatever the owner does at its end.
-            self.forget_partitions(owned.iter());
-            return self.fatal(Error::new(Fault::Policy(what.to_owned())).at_topic(topic));
+            return self.void_topic(topic, Error::new(Fault::Policy(what.to_owned())).at_topic(topic));
         }
-        for at in owned {
+        for at in self.owned_of(topic) {
             self.restart_partition(&at, self.config.recreated, "the topic was made again");
         }
     }

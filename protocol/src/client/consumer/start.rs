@@ -22,11 +22,14 @@ pub(super) enum Phase {
     Begin { timestamp: i64, asked: bool, moved: Option<String> },
     /// The position is outside the log: its start and its end decide.
     Range { start: Answer, end: Answer },
+    /// The position of a partition that was read before is about to be moved back there; where the log that is there
+    /// now ends is asked first.
+    Moving { to: OffsetAndEpoch, why: String },
     /// The leader's epoch has changed: does its log still hold what we read?
     Validate { asked: bool },
     /// Nothing.
     Ready,
-    /// Its data is damaged where it would go on.
+    /// It cannot be read on.
     Broken,
 }
 
@@ -71,7 +74,7 @@ impl Partition {
 
     /// Whether another position is being looked up: what is finished now belongs to a log that is no more.
     pub(super) fn is_moving_back(&self) -> bool {
-        matches!(self.phase, Phase::Begin { moved: Some(_), .. })
+        matches!(self.phase, Phase::Begin { moved: Some(_), .. } | Phase::Moving { .. })
     }
 
     /// When a pause of this partition ends.
@@ -94,6 +97,7 @@ impl Partition {
             (Phase::Begin { timestamp, asked: false, .. }, Question::Begin) => Some(*timestamp),
             (Phase::Range { start: Answer::ToAsk, .. }, Question::RangeStart) => Some(EARLIEST),
             (Phase::Range { end: Answer::ToAsk, .. }, Question::RangeEnd) => Some(LATEST),
+            (Phase::Broken, _) => None,
             (_, Question::End) if self.end.is_none() && !self.end_asked => Some(LATEST),
             _ => None,
         }
@@ -232,6 +236,10 @@ impl Consumer {
 
     fn offset_fetch_failed(&mut self, asked: &[(TopicPartition, u64)], error: Error, now: Duration) {
         match error.class() {
+            Class::Denied | Class::Refused if error.context.partition.is_some() => {
+                let partitions: Vec<TopicPartition> = asked.iter().map(|(at, _)| at.clone()).collect();
+                return self.break_partitions(&partitions, error);
+            }
             Class::Denied | Class::Refused => return self.fatal(error),
             Class::Coordinator => self.net.forget_coordinator(&self.config.group.group, now),
             Class::Retry if error.code().is_none() => {
@@ -345,7 +353,14 @@ impl Consumer {
     ) {
         let Some(partition) = self.partitions.get_mut(at) else { return };
         match (question, &mut partition.phase) {
-            (Question::End, _) => partition.end = Some(found.offset.max(0)),
+            (Question::End, phase) => {
+                partition.end = Some(found.offset.max(0));
+                if let Phase::Moving { to, why } = phase {
+                    let (to, why) = (*to, std::mem::take(why));
+                    partition.phase = Phase::Ready;
+                    self.go_to(at, to, true, &why);
+                }
+            }
             (Question::Begin, Phase::Begin { timestamp, moved, .. }) => {
                 if found.offset < 0 {
                     // No record is as young as the timestamp: begin at the end.
@@ -397,7 +412,8 @@ impl Consumer {
                 }
                 Reset::Fail => {
                     let error = Error::new(Fault::Policy(format!("{what}, and auto.offset.reset is none")));
-                    self.fatal(error.at_partition(&at.topic, at.partition).at_offset(position));
+                    let error = error.at_partition(&at.topic, at.partition).at_offset(position);
+                    self.break_partitions(std::slice::from_ref(at), error);
                 }
             };
         }
@@ -416,7 +432,9 @@ impl Consumer {
     pub(super) fn restart_or_fail(&mut self, at: &TopicPartition, reset: Reset, what: &str) {
         if reset == Reset::Fail {
             let error = Error::new(Fault::Policy(format!("{what}, and auto.offset.reset is none")));
-            return self.fatal(error.at_partition(&at.topic, at.partition));
+            let error = error.at_partition(&at.topic, at.partition);
+            // What is finished may lie past the end of what is there now.
+            return self.void_partitions(std::slice::from_ref(at), error);
         }
         self.restart_partition(at, reset, what);
     }
@@ -442,13 +460,26 @@ impl Consumer {
         let incarnation = self.new_incarnation();
         let Some(partition) = self.partitions.get_mut(at) else { return };
         partition.begin_incarnation(incarnation);
-        partition.position = to.offset;
-        partition.epoch = to.epoch;
         if back {
             self.committer.drop_partition(at);
         }
+        if back && self.config.want_end {
+            // The end of a log that is no more says nothing.
+            partition.end = None;
+            partition.phase = Phase::Moving { to, why: why.to_owned() };
+            return;
+        }
+        self.go_to(at, to, back, why);
+    }
+
+    fn go_to(&mut self, at: &TopicPartition, to: OffsetAndEpoch, back: bool, why: &str) {
+        let Some(partition) = self.partitions.get_mut(at) else { return };
+        partition.position = to.offset;
+        partition.epoch = to.epoch;
+        let end = partition.end;
         if partition.announced {
-            self.events.push_back(Event::Moved { at: at.clone(), position: to, back, why: why.to_owned() });
+            let (at, why) = (at.clone(), why.to_owned());
+            self.events.push_back(Event::Moved { at, position: to, back, end, why });
         } else {
             self.events.push_back(Event::Notice(format!("{at}: {why}; beginning at offset {}", to.offset)));
         }
@@ -537,7 +568,7 @@ impl Consumer {
     pub(super) fn partition_failed(&mut self, at: &TopicPartition, error: Error, now: Duration) {
         let api = error.context.api.unwrap_or(Api::Fetch);
         match error.code().map_or(Class::Retry, |code| classify(api, code)) {
-            Class::Denied | Class::Refused => return self.fatal(error),
+            Class::Denied | Class::Refused => return self.break_partitions(std::slice::from_ref(at), error),
             Class::Topic => self.doubt_topic(&at.topic, now),
             Class::Leader => self.net.want_metadata(now),
             _ => {}

@@ -10,12 +10,12 @@ use crate::client::consumer::ConsumerConfig;
 use crate::group::Assignor;
 use crate::metadata::TopicPartition;
 
-fn at(partition: i32) -> TopicPartition {
+pub(super) fn at(partition: i32) -> TopicPartition {
     TopicPartition::new("t", partition)
 }
 
 /// One member at the end of six partitions with 60 records in batches of 3.
-fn reader(change: impl FnOnce(&mut ConsumerConfig)) -> World {
+pub(super) fn reader(change: impl FnOnce(&mut ConsumerConfig)) -> World {
     let mut world = World::new(9);
     for partition in 0..6 {
         (0..20).for_each(|_| world.cluster.log("t", partition).append(3));
@@ -81,7 +81,7 @@ fn a_position_below_the_log_ends_where_that_is_asked_for() {
     log.retain_from(90);
     world.set_node(1, true);
     world.run(3_000);
-    assert!(world.clients[0].owner.fatal.as_ref().is_some_and(|text| text.contains("t/0@60")));
+    assert!(world.clients[0].owner.heard_broken("t/0@60"));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_position_inside_the_log_that_is_refused_is_tried_again() {
     assert_eq!(world.clients[0].owner.said(from, "moved"), None);
 }
 
-fn recreate(world: &mut World, away_ms: u64) {
+pub(super) fn recreate(world: &mut World, away_ms: u64) {
     world.cluster.topics.clear();
     let now = world.now;
     world.clients[0].consumer.net().want_metadata(now);
@@ -116,8 +116,7 @@ fn a_topic_made_again_gets_no_commit_of_the_old_one() {
         recreate(&mut world, away_ms);
         world.clients[0].owner.stuck = false;
         world.run(4_000);
-        let fatal = world.clients[0].owner.fatal.clone().expect("fatal");
-        assert!(fatal.contains("made again"), "{fatal}");
+        assert!(world.clients[0].owner.heard_broken("made again"));
         world.close(0, 1_000);
         world.run(2_000);
         assert_eq!(world.count(0, from, Api::OffsetCommit), 0);
@@ -155,9 +154,13 @@ fn a_topic_that_is_gone_ends_after_its_time_without_a_commit() {
     let from = world.now;
     world.clients[0].owner.stuck = false;
     world.run(3_000);
-    assert_eq!((&world.clients[0].owner.fatal, world.count(0, from, Api::OffsetCommit)), (&None, 0));
+    assert_eq!((world.clients[0].owner.broken, world.count(0, from, Api::OffsetCommit)), (0, 0));
     world.run(4_000);
-    assert!(world.clients[0].owner.fatal.as_ref().is_some_and(|text| text.contains("gone")));
+    assert!(world.clients[0].owner.heard_broken("gone"));
+    world.close(0, 1_000);
+    world.run(500);
+    // Nothing is waited for: there is nothing to commit to.
+    assert_eq!(world.clients[0].owner.closed, Some(true));
     assert_eq!(world.count(0, from, Api::OffsetCommit), 0);
 }
 

@@ -1,5 +1,6 @@
 //! Consumers against brokers in memory: real bytes, a virtual clock, no IO.
 
+mod broken;
 mod cluster;
 mod endings;
 mod fetches;

@@ -15,6 +15,8 @@ pub(super) struct Own {
     pub(super) done: i64,
     reported: i64,
     epoch: i32,
+    /// Where it ends, if that was asked for.
+    pub(super) end: Option<i64>,
     frozen: bool,
 }
 
@@ -127,7 +129,8 @@ impl Owner {
                 for start in added {
                     let at = start.position.offset;
                     let epoch = start.position.epoch;
-                    let own = Own { fetched: at, done: at, reported: at, epoch, frozen: false };
+                    let own =
+                        Own { fetched: at, done: at, reported: at, epoch, end: start.end, frozen: false };
                     assert!(self.parts.insert(start.at.clone(), own).is_none(), "{} twice", start.at);
                     consumer.set_fetchable(&start.at, true);
                 }
@@ -163,10 +166,11 @@ impl Owner {
                     own.epoch = header.partition_leader_epoch;
                 }
             }
-            Event::Moved { at, position, back, why } => {
+            Event::Moved { at, position, back, end, why } => {
                 self.say(now, format!("moved {at} to {} back {back}: {why}", position.offset));
                 let own = self.parts.get_mut(&at).expect("moved what is owned");
                 own.fetched = position.offset;
+                own.end = end;
                 own.epoch = position.epoch;
                 if back {
                     (own.done, own.reported) = (position.offset, position.offset);
@@ -193,6 +197,11 @@ impl Owner {
         for at in partitions {
             assert!(self.parts.remove(at).is_some(), "{at} is gone and was not owned");
         }
+    }
+
+    /// Whether it was told of something broken, in these words.
+    pub(super) fn heard_broken(&self, words: &str) -> bool {
+        self.broken > 0 && self.log.iter().any(|(_, text)| text.contains(words))
     }
 
     /// The time and text of the first entry from `from` on that begins so.

@@ -52,6 +52,10 @@ enum Step {
     Request(u64, Bytes),
     Answer(u64, Bytes),
     Cut(u64),
+    /// A client hears that the connection of this link, which had this number, is gone.
+    Lost(usize, LinkId, u64),
+    /// A client is told to end, within this many ms.
+    Close(usize, u64),
 }
 
 /// Everything.
@@ -183,7 +187,7 @@ impl World {
                 format!("  {at} {phase:?} at {position} until {paused:?} {fetchable} {own:?} {committed:?}")
             });
             let (identity, unannounced) = (consumer.membership.identity(), consumer.unannounced_since);
-            let settled = (consumer.is_settled(), unannounced, state.running);
+            let settled = (consumer.is_settled(), unannounced, state.running, state.asleep);
             format!(
                 "client {client}: {identity:?} {settled:?}\n{}",
                 partitions.collect::<Vec<_>>().join("\n")
@@ -324,11 +328,15 @@ impl World {
     // ---- the wires ----
 
     fn take_step(&mut self, step: Step) {
-        if let Step::Connect(id) | Step::Answer(id, _) | Step::Cut(id) = &step
-            && let Some(conn) = self.conns.get(id)
-            && self.clients[conn.client].asleep > self.now
+        let hearer = match &step {
+            Step::Connect(id) | Step::Answer(id, _) | Step::Cut(id) => self.conns.get(id).map(|c| c.client),
+            Step::Lost(client, ..) | Step::Close(client, _) => Some(*client),
+            Step::Request(..) => None,
+        };
+        if let Some(until) = hearer.map(|client| self.clients[client].asleep)
+            && until > self.now
         {
-            return self.schedule(self.clients[conn.client].asleep, step);
+            return self.schedule(until, step);
         }
         match step {
             Step::Connect(id) => {
@@ -351,6 +359,8 @@ impl World {
             }
             Step::Answer(id, bytes) => self.deliver(id, &bytes),
             Step::Cut(id) => self.drop_conn(id),
+            Step::Lost(client, link, id) => self.tell_lost(client, link, id),
+            Step::Close(client, limit_ms) => self.close(client, limit_ms),
         }
         self.answer_all();
     }
@@ -408,10 +418,21 @@ impl World {
 
     fn drop_conn(&mut self, id: u64) {
         let Some(conn) = self.conns.remove(&id) else { return };
-        let state = &mut self.clients[conn.client];
-        state.links.remove(&conn.link);
-        state.consumer.net().on_disconnected(conn.link, "cut", self.now);
-        self.turn(conn.client);
+        let asleep = self.clients[conn.client].asleep;
+        if asleep > self.now {
+            return self.schedule(asleep, Step::Lost(conn.client, conn.link, id));
+        }
+        self.tell_lost(conn.client, conn.link, id);
+    }
+
+    fn tell_lost(&mut self, client: usize, link: LinkId, id: u64) {
+        let state = &mut self.clients[client];
+        // It may have given up that connection by itself.
+        if state.links.get(&link) == Some(&id) {
+            state.links.remove(&link);
+            state.consumer.net().on_disconnected(link, "cut", self.now);
+            self.turn(client);
+        }
     }
 
     // ---- what goes wrong ----
@@ -471,9 +492,13 @@ impl World {
         self.conns.retain(|_, conn| conn.client != client);
     }
 
-    /// Stops and closes.
+    /// Stops and closes; a process that is stopped does so when it goes on.
     pub(super) fn close(&mut self, client: usize, limit_ms: u64) {
         let state = &mut self.clients[client];
+        if state.asleep > self.now {
+            let at = state.asleep;
+            return self.schedule(at, Step::Close(client, limit_ms));
+        }
         state.consumer.stop();
         let offsets = state.owner.offsets();
         state.consumer.close(offsets, self.now + ms(limit_ms), self.now);
@@ -530,7 +555,8 @@ impl World {
     /// Whether every partition is owned once, and read, finished and committed to its end.
     pub(super) fn is_converged(&self) -> bool {
         let running = || self.clients.iter().filter(|client| client.running);
-        let settled = running().all(|client| client.consumer.is_settled());
+        // One that is stopped still believes what it knew before.
+        let settled = running().all(|client| client.consumer.is_settled() && client.asleep.is_zero());
         settled
             && self.cluster.topics.iter().all(|(topic, logs)| {
                 logs.logs.iter().enumerate().all(|(partition, log)| {
