@@ -436,7 +436,7 @@ mod tests {
         intake.push(batches, bytes);
         let mut spares = Spares::default();
         let mut fill = |intake: &mut Intake, records, bytes, holds_batch| {
-            intake.fill(&shared, &mut spares, Room { records, bytes, holds_batch }).unwrap()
+            intake.fill(&shared, &mut spares, Room { records, bytes, holds_batch, copy: false }).unwrap()
         };
         // Nothing is unpacked without room for a record, and one batch is admitted without room for its bytes.
         assert_eq!(fill(&mut intake, 0, 1 << 20, false), 0);
