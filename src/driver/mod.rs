@@ -135,6 +135,10 @@ impl Driver {
 
     /// Makes and closes the connections that the client asked for, and writes what is there to write.
     fn open_and_close<T>(&mut self, net: &mut Net<T>, now: Duration) {
+        // First, for a link that failed may be wanted again already: its new socket is not the one to close.
+        while let Some(link) = net.poll_close() {
+            self.drop_socket(link);
+        }
         while let Some((link, host, port)) = net.poll_connect() {
             match resolver::numeric(&host, port) {
                 Some(addresses) => self.connect(net, link, addresses, "no address", now),
@@ -146,9 +150,6 @@ impl Driver {
             if !net.outgoing(link).is_empty() {
                 self.write(net, link, now);
             }
-        }
-        while let Some(link) = net.poll_close() {
-            self.drop_socket(link);
         }
     }
 

@@ -53,6 +53,7 @@ pub(super) enum Ending {
     /// A second signal: the last prefix is committed if that takes under a second.
     Hurrying {
         signal: i32,
+        until: Duration,
     },
 }
 
@@ -64,7 +65,7 @@ const HURRY_TIMEOUT: Duration = Duration::from_millis(900);
 impl Engine {
     pub(super) fn ending_deadline(&self) -> Option<Duration> {
         match self.ending {
-            Ending::Draining { until, .. } => Some(until),
+            Ending::Draining { until, .. } | Ending::Hurrying { until, .. } => Some(until),
             _ => None,
         }
     }
@@ -88,13 +89,20 @@ impl Engine {
                 }
             }
             Ending::Draining { stop, until } => self.poll_drain(stop, until, now),
+            // The last commit may have been under way before, with more time than is left now.
+            Ending::Hurrying { until, .. } if until <= now => {
+                let committed = !self.shared.lock().board.has_any_news();
+                return Some(self.on_closed(committed));
+            }
             Ending::Closing { .. } | Ending::Hurrying { .. } => {}
         }
         None
     }
 
     fn reached_count(&self) -> bool {
-        self.config.count.is_some_and(|count| self.delivered >= count) && self.shared.lock().board.is_idle()
+        let Some(count) = self.config.count else { return false };
+        let state = self.shared.lock();
+        state.processed >= count && state.board.is_idle()
     }
 
     fn reached_end(&self) -> bool {
@@ -106,20 +114,26 @@ impl Engine {
             && self.shared.lock().board.is_idle()
     }
 
+    /// A worker could not write: nothing more is finished, whether the run was to end or not.
     pub(super) fn on_output_failure(&mut self, error: &io::Error) {
-        let now = self.driver.now();
-        if !matches!(self.ending, Ending::No) {
-            return;
-        }
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            return self.begin_end(Stop::ClosedOutput, now);
-        }
-        let (exit, what) = match error.kind() {
-            io::ErrorKind::InvalidData => (Exit::Record, "reading a record"),
-            _ => (Exit::Output, "writing to stdout"),
+        let stop = match error.kind() {
+            io::ErrorKind::BrokenPipe => Stop::ClosedOutput,
+            io::ErrorKind::InvalidData => Stop::Failure(Exit::Record),
+            _ => Stop::Failure(Exit::Output),
         };
-        self.report.error(format!("{what} failed: {error}"));
-        self.begin_end(Stop::Failure(exit), now);
+        if stop != Stop::ClosedOutput {
+            let what =
+                if stop == Stop::Failure(Exit::Record) { "reading a record" } else { "writing to stdout" };
+            self.report.error(format!("{what} failed: {error}"));
+        }
+        match self.ending {
+            Ending::No => self.begin_end(stop, self.driver.now()),
+            // The first failure decides the exit code.
+            Ending::Draining { stop: Stop::Failure(_), .. } | Ending::Closing { stop: Stop::Failure(_) } => {}
+            Ending::Draining { until, .. } => self.ending = Ending::Draining { stop, until },
+            Ending::Closing { .. } => self.ending = Ending::Closing { stop },
+            Ending::Hurrying { .. } => {}
+        }
     }
 
     pub(super) fn begin_end(&mut self, stop: Stop, now: Duration) {
@@ -168,7 +182,8 @@ impl Engine {
         drop(state);
         self.shared.wake_all();
         self.totals.unfinished = left;
-        if left > 0 {
+        // What a reader that went away did not get is not news to anybody.
+        if left > 0 && stop != Stop::ClosedOutput {
             self.report.warning(format!(
                 "{left} records are unfinished and {pending} finished ones lie behind them: both come again"
             ));
@@ -187,7 +202,7 @@ impl Engine {
         drop(state);
         self.totals.unfinished = counts.inflight;
         self.consumer.stop();
-        self.ending = Ending::Hurrying { signal };
+        self.ending = Ending::Hurrying { signal, until: now + HURRY_TIMEOUT };
         self.consumer.close(to_offsets(snapshot), now + HURRY_TIMEOUT, now);
     }
 
@@ -198,14 +213,15 @@ impl Engine {
         }
         let clean = committed && self.totals.unfinished == 0;
         match self.ending {
-            Ending::Hurrying { signal } => match signal {
+            Ending::Hurrying { signal, .. } => match signal {
                 1 => Exit::Hangup,
                 2 => Exit::Interrupt,
                 _ => Exit::Terminate,
             },
             Ending::Closing { stop: Stop::Failure(exit) } => exit,
             Ending::Closing { stop: Stop::End | Stop::Count } if clean => Exit::Done,
-            Ending::Closing { stop: Stop::ClosedOutput } if clean => Exit::Done,
+            // What the reader did not take is unfinished, and that is no error.
+            Ending::Closing { stop: Stop::ClosedOutput } if committed => Exit::Done,
             Ending::Closing { stop: Stop::Signal } if clean && !self.has_goal() => Exit::Done,
             _ => Exit::Unfinished,
         }

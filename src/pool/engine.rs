@@ -97,8 +97,6 @@ pub(super) struct Engine {
     pub(super) totals: Totals,
     /// What a partition is asked for at most in one fetch, bytes.
     pub(super) partition_fetch_bytes: u64,
-    /// Records delivered so far, for `-n`.
-    pub(super) delivered: u64,
     pub(super) generation_seen: bool,
     missing: BTreeSet<String>,
     missing_since: Option<Duration>,
@@ -140,7 +138,6 @@ impl Engine {
             ending: Ending::No,
             totals: Totals::default(),
             partition_fetch_bytes: 0,
-            delivered: 0,
             generation_seen: false,
             missing: BTreeSet::new(),
             missing_since: None,
@@ -191,7 +188,9 @@ impl Engine {
         if self.fill_again {
             return Some(Duration::ZERO);
         }
-        [self.commit_due, self.stats_due, revoking, start, self.ending_deadline()].into_iter().flatten().min()
+        // Once the last commit is under way the timer is not looked at any more, and would spin the loop.
+        let commit = self.commit_due.filter(|_| self.may_commit());
+        [commit, self.stats_due, revoking, start, self.ending_deadline()].into_iter().flatten().min()
     }
 
     // ---- consumer events ----
@@ -318,7 +317,10 @@ impl Engine {
                 commit.then(|| (at.clone(), OffsetAndEpoch { offset, epoch }))
             })
             .collect();
-        state.attention = Attention::WhenIdle;
+        // While the run drains to its end, every record counts.
+        if matches!(self.ending, Ending::No) {
+            state.attention = Attention::WhenIdle;
+        }
         drop(state);
         if left {
             let text =
@@ -336,6 +338,9 @@ impl Engine {
             .is_some_and(|revoking| revoking.slots.iter().any(|(at, _)| partitions.contains(at)))
         {
             self.revoking = None;
+            if matches!(self.ending, Ending::No) {
+                self.shared.lock().attention = Attention::WhenIdle;
+            }
         }
         let mut state = self.shared.lock();
         for at in partitions {
@@ -415,9 +420,13 @@ impl Engine {
 
     // ---- commits and reports ----
 
+    /// Also while draining, which may take long; the last commit is the end's own.
+    fn may_commit(&self) -> bool {
+        matches!(self.ending, Ending::No | Ending::Draining { .. })
+    }
+
     fn poll_commit(&mut self, now: Duration) {
-        // Also while draining, which may take long; the last commit is the end's own.
-        if !matches!(self.ending, Ending::No | Ending::Draining { .. }) {
+        if !self.may_commit() {
             return;
         }
         let state = self.shared.lock();

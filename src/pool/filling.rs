@@ -17,19 +17,22 @@ impl Engine {
             return;
         }
         let rooms = self.rooms();
-        let mut count_room = self.config.count.map_or(u64::MAX, |count| count - self.delivered);
-        let delivered_before = self.delivered;
+        let mut count_room = self.count_room();
+        let mut delivered_any = false;
         let mut starved = false;
         for ((at, intake), (mut room, fetch)) in self.intakes.iter_mut().zip(rooms) {
             room.records = room.records.min(count_room);
             match intake.fill(&self.shared, &mut self.spares, room) {
                 Ok(delivered) => {
                     count_room -= delivered;
-                    self.delivered += delivered;
+                    delivered_any |= delivered > 0;
                 }
                 Err(error) => {
                     self.damaged.get_or_insert(error);
                 }
+            }
+            if room.copy {
+                intake.copy_views();
             }
             // What finished records free is wanted here: for what waits, or to fetch more.
             starved |= count_room > 0 && (intake.has_feed() || (!fetch && self.consumer.has_backlog(at)));
@@ -38,7 +41,7 @@ impl Engine {
         }
         let mut state = self.shared.lock();
         // The workers may have finished everything by now: then nobody would wake us for what still waits.
-        self.fill_again = starved && state.board.queued() == 0 && self.delivered > delivered_before;
+        self.fill_again = starved && state.board.queued() == 0 && delivered_any;
         if state.attention != Attention::Always {
             state.attention = if starved {
                 Attention::WhenQueuedAtMost(state.board.queued() / 2)
@@ -49,6 +52,14 @@ impl Engine {
         self.shared.wake_workers(state, true);
     }
 
+    /// Records that may be delivered yet for `-n`. What was delivered and then went to another member does not count.
+    fn count_room(&self) -> u64 {
+        let Some(count) = self.config.count else { return u64::MAX };
+        let state = self.shared.lock();
+        let counts = state.board.counts();
+        count.saturating_sub(state.processed + counts.queued + counts.inflight)
+    }
+
     /// What each partition may be given, and whether more of it may be fetched.
     fn rooms(&mut self) -> Vec<(Room, bool)> {
         let buffers = self.consumer.net().pool().bytes() + self.spares.bytes();
@@ -56,14 +67,14 @@ impl Engine {
         let mut bytes = Vec::with_capacity(self.intakes.len());
         let mut ahead = Vec::with_capacity(self.intakes.len());
         let mut unpacked = Vec::with_capacity(self.intakes.len());
-        let mut feed = 0;
+        let mut views = 0;
         let state = self.shared.lock();
         for (at, intake) in &self.intakes {
             let counts = state.board.slot_counts(intake.slot());
             let (held, held_bytes, past) =
                 counts.map_or((0, 0, 0), |counts| (counts.held(), counts.held_bytes, counts.ahead));
             let hungry = intake.has_feed() || self.consumer.has_backlog(at);
-            feed += intake.feed_bytes() as u64;
+            views += intake.view_bytes() as u64;
             records.push(Demand { held, hungry });
             bytes.push(Demand { held: held_bytes + intake.feed_bytes() as u64, hungry });
             unpacked.push(held_bytes);
@@ -71,8 +82,12 @@ impl Engine {
         }
         drop(state);
         // At least a quarter stays for records, else buffers that are merely kept for use would stop the work.
-        let limit =
-            self.config.bytes_max.saturating_sub(buffers.saturating_sub(feed)).max(self.config.bytes_max / 4);
+        let limit = self
+            .config
+            .bytes_max
+            .saturating_sub(buffers.saturating_sub(views))
+            .max(self.config.bytes_max / 4);
+        let copy = buffers > self.config.bytes_max / 2;
         let record_budget = Budget::new(self.config.records_max, records.iter().copied());
         let byte_budget = Budget::new(limit, bytes.iter().copied());
         self.held_back = ahead.contains(&0);
@@ -81,7 +96,7 @@ impl Engine {
             let room = byte_budget.room(*bytes);
             let fetch = room >= self.partition_fetch_bytes || bytes.held == 0;
             let records = record_budget.room(*records).min(ahead[at]);
-            rooms.push((Room { records, bytes: room, holds_batch: unpacked[at] > 0 }, fetch));
+            rooms.push((Room { records, bytes: room, holds_batch: unpacked[at] > 0, copy }, fetch));
         }
         rooms
     }

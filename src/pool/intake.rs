@@ -76,6 +76,8 @@ pub(super) struct Room {
     pub(super) bytes: u64,
     /// Whether the partition has an unpacked batch already. One is always admitted.
     pub(super) holds_batch: bool,
+    /// Receive buffers are scarce: what is unpacked must not keep them.
+    pub(super) copy: bool,
 }
 
 impl Room {
@@ -87,7 +89,8 @@ impl Room {
 /// What is still to be taken in of a partition, in order.
 #[derive(Debug)]
 enum Feed {
-    Batch(FetchedBatch),
+    /// A batch, and whether it is a view of a receive buffer.
+    Batch(FetchedBatch, bool),
     /// Offsets below this one are gone.
     Gap(i64),
 }
@@ -130,6 +133,8 @@ pub(super) struct Intake {
     router: Router,
     feed: VecDeque<Feed>,
     feed_bytes: usize,
+    /// Of them, those that keep receive buffers.
+    view_bytes: usize,
     open: Option<Open>,
     /// Records below were delivered before, or are below the start.
     position: i64,
@@ -146,7 +151,8 @@ impl Intake {
         position: i64,
         end: Option<i64>,
     ) -> Self {
-        Intake { at, slot, router, feed: VecDeque::new(), feed_bytes: 0, open: None, position, end }
+        let feed = VecDeque::new();
+        Intake { at, slot, router, feed, feed_bytes: 0, view_bytes: 0, open: None, position, end }
     }
 
     /// Its place on the board.
@@ -157,6 +163,11 @@ impl Intake {
     /// Bytes of batches that wait to be unpacked.
     pub(super) fn feed_bytes(&self) -> usize {
         self.feed_bytes
+    }
+
+    /// Of them, the bytes that keep receive buffers.
+    pub(super) fn view_bytes(&self) -> usize {
+        self.view_bytes
     }
 
     /// Whether records or batches wait for room.
@@ -171,8 +182,25 @@ impl Intake {
 
     /// Takes batches in the order in which they were fetched.
     pub(super) fn push(&mut self, batches: Vec<FetchedBatch>, bytes: usize) {
-        self.feed.extend(batches.into_iter().map(Feed::Batch));
+        self.feed.extend(batches.into_iter().map(|batch| Feed::Batch(batch, true)));
         self.feed_bytes += bytes;
+        self.view_bytes += bytes;
+    }
+
+    /// Copies what waits out of the receive buffers: the smallest batch that is left of one keeps it whole.
+    pub(super) fn copy_views(&mut self) {
+        if self.view_bytes == 0 {
+            return;
+        }
+        for feed in &mut self.feed {
+            if let Feed::Batch(fetched, view) = feed
+                && *view
+            {
+                fetched.batch = fetched.batch.to_owned_bytes();
+                *view = false;
+            }
+        }
+        self.view_bytes = 0;
     }
 
     /// The log begins at `position` now.
@@ -184,6 +212,7 @@ impl Intake {
     pub(super) fn clear(&mut self) {
         self.feed.clear();
         self.feed_bytes = 0;
+        self.view_bytes = 0;
         self.open = None;
     }
 
@@ -225,7 +254,7 @@ impl Intake {
     fn take_next(&mut self, shared: &Shared, spares: &mut Spares, room: &mut Room) -> Result<bool, Error> {
         match self.feed.front() {
             None => return Ok(false),
-            Some(Feed::Batch(fetched)) if fetched.deliver && !room.admits_batch() => return Ok(false),
+            Some(Feed::Batch(fetched, _)) if fetched.deliver && !room.admits_batch() => return Ok(false),
             Some(_) => {}
         }
         match self.feed.pop_front() {
@@ -233,11 +262,12 @@ impl Intake {
                 self.position = self.position.max(position);
                 shared.lock().board.advance(self.slot, position, -1);
             }
-            Some(Feed::Batch(fetched)) => {
+            Some(Feed::Batch(fetched, view)) => {
                 self.feed_bytes -= fetched.batch.bytes().len();
+                self.view_bytes -= if view { fetched.batch.bytes().len() } else { 0 };
                 let header = fetched.batch.header;
                 if fetched.deliver {
-                    let bytes = self.open(shared, spares, &fetched)?;
+                    let bytes = self.open(shared, spares, &fetched, room.copy && view)?;
                     room.bytes = room.bytes.saturating_sub(bytes);
                     room.holds_batch = true;
                 } else {
@@ -252,7 +282,13 @@ impl Intake {
     }
 
     /// Unpacks a batch; returns the bytes that it is charged with.
-    fn open(&mut self, shared: &Shared, spares: &mut Spares, fetched: &FetchedBatch) -> Result<u64, Error> {
+    fn open(
+        &mut self,
+        shared: &Shared,
+        spares: &mut Spares,
+        fetched: &FetchedBatch,
+        copy: bool,
+    ) -> Result<u64, Error> {
         let header = fetched.batch.header;
         let damaged = |error: BatchError| {
             Error::new(Fault::Damaged(error))
@@ -262,12 +298,13 @@ impl Intake {
         fetched.batch.check_crc().map_err(damaged)?;
         let mut spare = spares.take_payload();
         let payload = fetched.batch.payload(&mut spare, PAYLOAD_BYTES_MAX).map_err(damaged)?;
+        let payload = if copy { payload.into_owned(std::mem::take(&mut spare)) } else { payload };
         spares.put_payload(spare);
         let mut positions = spares.positions.pop().unwrap_or_default();
         let (wanted, first_index) = self.index(&header, &payload, &mut positions, spares).map_err(damaged)?;
         let next_offset = self.end.map_or(header.next_offset(), |end| header.next_offset().min(end));
-        // A view of the received bytes keeps the whole receive buffer, which its pool counts.
-        let bytes = payload.owned_bytes() + positions.capacity() * 4;
+        // A view of the received bytes is charged too, or nothing would hold back records that are not packed.
+        let bytes = payload.owned_bytes().max(payload.len()) + positions.capacity() * 4;
         let batch = RecordBatch {
             topic: self.at.topic.clone(),
             partition: self.at.partition,
@@ -399,7 +436,7 @@ mod tests {
         intake.push(batches, bytes);
         let mut spares = Spares::default();
         let mut fill = |intake: &mut Intake, records, bytes, holds_batch| {
-            intake.fill(&shared, &mut spares, Room { records, bytes, holds_batch }).unwrap()
+            intake.fill(&shared, &mut spares, Room { records, bytes, holds_batch, copy: false }).unwrap()
         };
         // Nothing is unpacked without room for a record, and one batch is admitted without room for its bytes.
         assert_eq!(fill(&mut intake, 0, 1 << 20, false), 0);

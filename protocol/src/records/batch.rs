@@ -195,6 +195,11 @@ pub fn next_batch(records: &mut Bytes) -> Result<Option<Batch>, BatchError> {
 }
 
 impl Batch {
+    /// The same batch in bytes of its own, so that the received ones can go.
+    pub fn to_owned_bytes(&self) -> Batch {
+        Batch { header: self.header, bytes: Bytes::copy_from_slice(&self.bytes) }
+    }
+
     /// Compares the header's CRC-32C with that of the bytes it covers.
     ///
     /// # Errors
@@ -261,6 +266,19 @@ impl Payload {
         match &self.0 {
             Data::Shared(_) => 0,
             Data::Owned { buffer, .. } => buffer.capacity(),
+        }
+    }
+
+    /// The same bytes in a buffer of its own, made out of `spare`, so that the received ones can go.
+    pub fn into_owned(self, mut spare: Vec<u8>) -> Self {
+        match self.0 {
+            Data::Owned { .. } => self,
+            Data::Shared(bytes) => {
+                let (len, kept) = (bytes.len(), spare.len().min(bytes.len()));
+                spare[..kept].copy_from_slice(&bytes[..kept]);
+                spare.extend_from_slice(&bytes[kept..]);
+                Payload(Data::Owned { len, buffer: spare })
+            }
         }
     }
 
