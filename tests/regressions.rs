@@ -164,7 +164,7 @@ fn the_reader_of_stdout_goes_away() {
     let fake = Fake::builder().topic("t", 1).numbered("t", 0, 5000, 5).start();
     let mut child = in_shell(
         &fake,
-        r"pool -t t -g g --print '%o\n' --work-delay 1ms",
+        r"pool -t t -g g --print '%o\n' --work-delay 1ms -w 1",
         "| head -n 3; exit ${PIPESTATUS[0]}",
     );
     let exit = child.wait_exit(LIMIT);
@@ -207,4 +207,29 @@ fn a_count_is_of_records_done_here() {
     fake.remove_member("g", "ghost");
     let exit = child.wait_exit(LIMIT);
     assert_eq!((exit.code, exit.done("processed")), (Some(0), Some("60")), "{exit}");
+}
+
+/// Of a name with two addresses the reason of the last one alone was told: on a machine without IPv6 that `::1` cannot
+/// be had, whatever was wrong with 127.0.0.1.
+#[test]
+fn every_address_of_a_name_is_told() {
+    let args = ["pool", "-t", "t", "-g", "g", "--work-delay", "0", "--request-timeout", "300ms"];
+    let exit = Keylane::run_against("localhost:1", &args, &[]).wait_exit(LIMIT);
+    assert_eq!(exit.code, Some(69), "{exit}");
+    assert!(exit.stderr.contains("cannot connect to 127.0.0.1:1: nothing listens there; "), "{exit}");
+}
+
+/// `-e` took the end anew whenever the partition came back, and so never ended on a topic that grows.
+#[test]
+fn the_end_is_that_of_the_first_assignment() {
+    let fake = Fake::builder().topic("t", 1).numbered("t", 0, 40, 1).start();
+    let more = ["--work-delay", "50ms", "-w", "1", "-e", "-X", "heartbeat.interval.ms=100"];
+    let mut child = pool(&fake, &more);
+    fake.wait_until("a commit", LIMIT, |log| log.committed_max("g", "t", 0).is_some());
+    fake.append_records("t", 0, vec![("k", "v"); 40]);
+    // As if the group had forgotten the member: everything is lost and assigned again.
+    fake.fail_times(ApiKey::Heartbeat, 1, codes::UNKNOWN_MEMBER_ID);
+    child.wait_line("lost t/0", LIMIT);
+    let exit = child.wait_exit(LIMIT);
+    assert_eq!((exit.code, fake.committed("g", "t", 0)), (Some(0), Some(40)), "{exit}");
 }

@@ -33,6 +33,8 @@ struct Socket {
     writable: bool,
     /// Addresses of the same name that are still to be tried.
     rest: Vec<SocketAddr>,
+    /// Why those before it failed; empty if it is the first.
+    failed: String,
     give_up_at: Duration,
 }
 
@@ -141,7 +143,7 @@ impl Driver {
         }
         while let Some((link, host, port)) = net.poll_connect() {
             match resolver::numeric(&host, port) {
-                Some(addresses) => self.connect(net, link, addresses, "no address", now),
+                Some(addresses) => self.connect(net, link, addresses, String::new(), now),
                 None => self.resolver.ask(link, host, port),
             }
         }
@@ -156,30 +158,32 @@ impl Driver {
     fn take_names<T>(&mut self, net: &mut Net<T>, now: Duration) {
         while let Some(answer) = self.resolver.take() {
             match answer.addresses {
-                Ok(addresses) => self.connect(net, answer.link, addresses, "the name has no address", now),
+                Ok(addresses) if addresses.is_empty() => {
+                    net.on_disconnected(answer.link, "the name has no address", now);
+                }
+                Ok(addresses) => self.connect(net, answer.link, addresses, String::new(), now),
                 Err(why) => net.on_disconnected(answer.link, &why, now),
             }
         }
     }
 
-    /// Tries the first of the addresses; the others follow if it fails.
+    /// Tries the first of the addresses; the others follow if it fails. `failed` says why those before did.
     fn connect<T>(
         &mut self,
         net: &mut Net<T>,
         link: LinkId,
         mut rest: Vec<SocketAddr>,
-        why: &str,
+        mut failed: String,
         now: Duration,
     ) {
-        let mut why = why.to_owned();
         while !rest.is_empty() {
             let address = rest.remove(0);
-            match self.open(link, address, &rest, now) {
+            match self.open(link, address, &rest, &failed, now) {
                 Ok(()) => return,
-                Err(error) => why = connect_error(address, &error),
+                Err(error) => failed = connect_error(&failed, address, &error),
             }
         }
-        net.on_disconnected(link, &why, now);
+        net.on_disconnected(link, &failed, now);
     }
 
     fn open(
@@ -187,6 +191,7 @@ impl Driver {
         link: LinkId,
         address: SocketAddr,
         rest: &[SocketAddr],
+        failed: &str,
         now: Duration,
     ) -> io::Result<()> {
         let mut stream = TcpStream::connect(address)?;
@@ -205,6 +210,7 @@ impl Driver {
             connected: false,
             writable: false,
             rest: rest.to_vec(),
+            failed: failed.to_owned(),
             give_up_at,
         };
         self.sockets.insert(token, socket);
@@ -234,9 +240,10 @@ impl Driver {
 
     fn next_address<T>(&mut self, net: &mut Net<T>, token: Token, error: &io::Error, now: Duration) {
         let Some(socket) = self.sockets.get(&token) else { return };
-        let (link, rest, why) = (socket.link, socket.rest.clone(), connect_error(socket.address, error));
+        let (link, rest) = (socket.link, socket.rest.clone());
+        let failed = connect_error(&socket.failed, socket.address, error);
         self.drop_socket(link);
-        self.connect(net, link, rest, &why, now);
+        self.connect(net, link, rest, failed, now);
     }
 
     fn on_ready<T>(&mut self, net: &mut Net<T>, token: Token, readable: bool, writable: bool, now: Duration) {
@@ -309,9 +316,11 @@ impl Driver {
     }
 }
 
-fn connect_error(address: SocketAddr, error: &io::Error) -> String {
-    match error.kind() {
+/// What a person is told when no address of a name can be connected to: the reason of each, the first one first.
+fn connect_error(before: &str, address: SocketAddr, error: &io::Error) -> String {
+    let why = match error.kind() {
         ErrorKind::ConnectionRefused => format!("cannot connect to {address}: nothing listens there"),
         _ => format!("cannot connect to {address}: {error}"),
-    }
+    };
+    if before.is_empty() { why } else { format!("{before}; {why}") }
 }

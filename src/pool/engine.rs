@@ -98,6 +98,8 @@ pub(super) struct Engine {
     /// What a partition is asked for at most in one fetch, bytes.
     pub(super) partition_fetch_bytes: u64,
     pub(super) generation_seen: bool,
+    /// Where each partition ended when it was first assigned, for `-e`.
+    ends: BTreeMap<TopicPartition, i64>,
     missing: BTreeSet<String>,
     missing_since: Option<Duration>,
     commit_due: Option<Duration>,
@@ -139,6 +141,7 @@ impl Engine {
             totals: Totals::default(),
             partition_fetch_bytes: 0,
             generation_seen: false,
+            ends: BTreeMap::new(),
             missing: BTreeSet::new(),
             missing_since: None,
             commit_due: None,
@@ -250,7 +253,9 @@ impl Engine {
             drop(state);
             let router =
                 Router::new(self.config.routing, self.config.null_key, &start.at.topic, start.at.partition);
+            // The end is where it was when the partition first came, or a busy topic would never be done with.
             let end = start.end.filter(|_| self.config.exit_at_end);
+            let end = end.map(|end| *self.ends.entry(start.at.clone()).or_insert(end));
             let intake = Intake::new(start.at.clone(), slot, router, offset, end);
             self.intakes.insert(start.at, intake);
         }
@@ -280,7 +285,9 @@ impl Engine {
         let partitions = self.intakes.len().max(1) as u64;
         let share = self.config.bytes_max / partitions;
         let partition = fetch_bytes(self.config.partition_fetch_bytes_max, share / 4);
-        let answer = fetch_bytes(self.config.fetch_bytes_max, self.config.bytes_max / 8);
+        // One fetch is in flight to each leader, and any broker may be one.
+        let leaders = self.consumer.net().metadata().brokers.len().max(8) as u64;
+        let answer = fetch_bytes(self.config.fetch_bytes_max, self.config.bytes_max / leaders);
         self.partition_fetch_bytes = partition.unsigned_abs().into();
         self.consumer.set_fetch_limits(answer, partition);
     }
@@ -394,7 +401,13 @@ impl Engine {
                     *intake = Intake::new(at.clone(), slot, router, position.offset, end);
                 }
             }
-            self.shared.lock().board.reset(intake.slot(), position.offset, position.epoch);
+            let slot = intake.slot();
+            let mut state = self.shared.lock();
+            state.board.reset(slot, position.offset, position.epoch);
+            // A partition on its way out stays so: thawed, it would hold up the rebalance to its limit.
+            if self.revoking.as_ref().is_some_and(|revoking| revoking.slots.iter().any(|(_, s)| *s == slot)) {
+                state.board.freeze(slot);
+            }
         } else {
             intake.push_gap(position.offset);
         }
@@ -521,7 +534,12 @@ impl Engine {
         if net.known_coordinator(&group).is_some() {
             return;
         }
-        let why = net.last_error().map_or_else(|| "no answer".to_owned(), ToString::to_string);
+        let brokers = || {
+            let all: Vec<String> =
+                net.config().bootstrap.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+            format!("no answer from {}; is that a Kafka port, and without TLS?", all.join(", "))
+        };
+        let why = net.last_error().map_or_else(brokers, ToString::to_string);
         let what = if net.ever_up() { "no coordinator for the group" } else { "no broker can be reached" };
         self.report.error(format!("{what} within {} s: {why}", self.config.request_timeout.as_secs_f64()));
         self.begin_end(Stop::Failure(Exit::Unavailable), now);
