@@ -270,7 +270,9 @@ impl Engine {
         self.set_fetch_limits();
         let (names, offsets) = (show_partitions(from.keys()), show_list(from.values()));
         let text = if from.is_empty() {
-            format!("assigned nothing generation={generation}: other members have all partitions")
+            let why =
+                if self.missing.is_empty() { "other members have all partitions" } else { "no topic yet" };
+            format!("assigned nothing generation={generation}: {why}")
         } else {
             format!("assigned {names} from={offsets} generation={generation}")
         };
