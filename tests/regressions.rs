@@ -227,8 +227,9 @@ fn the_end_is_that_of_the_first_assignment() {
     let mut child = pool(&fake, &more);
     fake.wait_until("a commit", LIMIT, |log| log.committed_max("g", "t", 0).is_some());
     fake.append_records("t", 0, vec![("k", "v"); 40]);
-    // As if the group had forgotten the member: everything is lost and assigned again.
-    fake.fail_times(ApiKey::Heartbeat, 1, codes::UNKNOWN_MEMBER_ID);
+    // Thrown out of the group: everything is lost and assigned again.
+    let member = fake.with(|s| s.group("g").members.keys().next().cloned()).expect("a member");
+    fake.remove_member("g", &member);
     child.wait_line("lost t/0", LIMIT);
     let exit = child.wait_exit(LIMIT);
     assert_eq!((exit.code, fake.committed("g", "t", 0)), (Some(0), Some(40)), "{exit}");
