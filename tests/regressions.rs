@@ -234,3 +234,20 @@ fn the_end_is_that_of_the_first_assignment() {
     let exit = child.wait_exit(LIMIT);
     assert_eq!((exit.code, fake.committed("g", "t", 0)), (Some(0), Some(40)), "{exit}");
 }
+
+/// The end that is remembered must not be waited for in a log that was cut meanwhile.
+#[test]
+fn the_first_end_may_be_gone() {
+    let fake = Fake::builder().topic("t", 1).numbered("t", 0, 20, 1).numbered("t", 0, 20, 1).start();
+    let more = ["--work-delay", "100ms", "-w", "1", "-e", "-X", "heartbeat.interval.ms=100"];
+    let mut child = pool(&fake, &more);
+    fake.wait_until("a commit", LIMIT, |log| log.committed_max("g", "t", 0).is_some());
+    fake.with(|s| {
+        let member = s.group("g").members.keys().next().cloned().expect("a member");
+        s.log("t", 0).truncate(20);
+        s.group("g").remove(&member, std::time::Instant::now());
+    });
+    child.wait_line("lost t/0", LIMIT);
+    let exit = child.wait_exit(LIMIT);
+    assert_eq!((exit.code, fake.committed("g", "t", 0)), (Some(0), Some(20)), "{exit}");
+}

@@ -255,7 +255,8 @@ impl Engine {
                 Router::new(self.config.routing, self.config.null_key, &start.at.topic, start.at.partition);
             // The end is where it was when the partition first came, or a busy topic would never be done with.
             let end = start.end.filter(|_| self.config.exit_at_end);
-            let end = end.map(|end| *self.ends.entry(start.at.clone()).or_insert(end));
+            // A log that was cut meanwhile ends before it.
+            let end = end.map(|end| end.min(*self.ends.entry(start.at.clone()).or_insert(end)));
             let intake = Intake::new(start.at.clone(), slot, router, offset, end);
             self.intakes.insert(start.at, intake);
         }
@@ -397,10 +398,11 @@ impl Engine {
             match end.filter(|_| self.config.exit_at_end) {
                 None => intake.restart(position.offset),
                 // Another log, another end.
-                end => {
+                Some(end) => {
+                    self.ends.insert(at.clone(), end);
                     let (slot, config) = (intake.slot(), &self.config);
                     let router = Router::new(config.routing, config.null_key, &at.topic, at.partition);
-                    *intake = Intake::new(at.clone(), slot, router, position.offset, end);
+                    *intake = Intake::new(at.clone(), slot, router, position.offset, Some(end));
                 }
             }
             let slot = intake.slot();
