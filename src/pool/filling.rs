@@ -16,6 +16,7 @@ impl Engine {
         if !matches!(self.ending, Ending::No) || self.damaged.is_some() {
             return;
         }
+        let processed_before = self.shared.lock().processed;
         let rooms = self.rooms();
         let mut count_room = self.count_room();
         let mut delivered_any = false;
@@ -41,7 +42,8 @@ impl Engine {
         }
         let mut state = self.shared.lock();
         // The workers may have finished everything by now: then nobody would wake us for what still waits.
-        self.fill_again = starved && state.board.queued() == 0 && delivered_any;
+        let moved = delivered_any || state.processed > processed_before;
+        self.fill_again = starved && state.board.queued() == 0 && moved;
         if state.attention != Attention::Always {
             state.attention = if starved {
                 Attention::WhenQueuedAtMost(state.board.queued() / 2)
