@@ -1,7 +1,7 @@
 //! A command's conversation with the cluster: questions asked and waited for, one step after the other.
 //!
 //! For the commands that ask and answer (`lag`, `topic`, `group`). Each step ends within the request timeout; messages
-//! about brokers that come and go are said once per change. This file decides which exit code an error ends with.
+//! about brokers that come and go are said once per change.
 
 use std::collections::BTreeMap;
 use std::io;

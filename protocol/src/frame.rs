@@ -2,7 +2,7 @@
 //!
 //! Invariant: `start ≤ end ≤ scratch.len()`, and a large frame has `filled ≤ length ≤ FRAME_BYTES_MAX`. A bad
 //! length is an error before it is an allocation, and a claimed length is trusted only up to
-//! [`TRUSTED_BYTES_MAX`]; beyond that a buffer grows with what has really arrived.
+//! `TRUSTED_BYTES_MAX`; beyond that a buffer grows with what has really arrived.
 //!
 //! Small frames are copied out of one scratch buffer. Large ones (Fetch answers) are read straight into a buffer of
 //! their own, which goes back to a [`BufferPool`] when the last slice of it is dropped: the first touch of fresh

@@ -7,6 +7,8 @@
 use std::io;
 use std::time::Duration;
 
+use keylane_protocol::metadata::TopicPartition;
+
 use super::engine::{Engine, to_offsets};
 use super::shared::Attention;
 use super::stats::rate;
@@ -57,6 +59,8 @@ pub(super) enum Ending {
     },
 }
 
+/// For the round in which partitions come to a member that has none, once their owners have drained.
+const HAND_OVER: Duration = Duration::from_secs(2);
 /// For the last commit.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For the last commit after a second signal.
@@ -66,6 +70,9 @@ impl Engine {
     pub(super) fn ending_deadline(&self) -> Option<Duration> {
         match self.ending {
             Ending::Draining { until, .. } | Ending::Hurrying { until, .. } => Some(until),
+            Ending::No if self.config.exit_at_end && self.intakes.is_empty() && self.generation_seen => {
+                Some(self.assigned_at + self.config.revoke_timeout + HAND_OVER)
+            }
             _ => None,
         }
     }
@@ -75,11 +82,12 @@ impl Engine {
         if self.signals.count() >= 2 && !matches!(self.ending, Ending::Hurrying { .. }) {
             self.hurry(now);
         }
+        let reached_damage = self.reached_damage();
         match self.ending {
             Ending::No => {
                 if self.signals.count() > 0 {
                     self.begin_end(Stop::Signal, now);
-                } else if let Some(error) = self.damaged.take() {
+                } else if let Some(error) = self.damaged.take_if(|_| reached_damage) {
                     self.report.error(&error);
                     self.begin_end(Stop::Failure(Exit::of(&error)), now);
                 } else if self.reached_count() {
@@ -105,9 +113,25 @@ impl Engine {
         state.processed >= count && state.board.is_idle()
     }
 
+    /// Whether everything before the damage is finished: a restart then meets it first.
+    fn reached_damage(&self) -> bool {
+        let Some(error) = &self.damaged else { return false };
+        let (Some(topic), Some(partition)) = (&error.context.topic, error.context.partition) else {
+            return true;
+        };
+        let at = TopicPartition::new(topic.as_str(), partition);
+        let Some(intake) = self.intakes.get(&at) else { return true };
+        let counts = self.shared.lock().board.slot_counts(intake.slot());
+        !intake.has_feed() && counts.is_none_or(|counts| counts.ahead == 0)
+    }
+
     fn reached_end(&self) -> bool {
+        // A newcomer is assigned nothing until the others have given something up.
+        let waits_for_others = self.intakes.is_empty()
+            && self.driver.now() < self.assigned_at + self.config.revoke_timeout + HAND_OVER;
         self.config.exit_at_end
             && self.generation_seen
+            && !waits_for_others
             && self.consumer.is_settled()
             && self.consumer.has_all_topics()
             && self.intakes.values().all(|intake| intake.is_at_end() && !intake.has_feed())

@@ -63,6 +63,8 @@ pub struct EngineConfig {
     pub count: Option<u64>,
     /// Limit of the drain after a signal.
     pub drain_timeout: Duration,
+    /// Limit of the drain of a revoked partition, ours or another member's.
+    pub revoke_timeout: Duration,
     /// How long to look for a broker before the first assignment, and (with `-e`) for a missing topic.
     pub request_timeout: Duration,
     /// `fetch.max.bytes` and `max.partition.fetch.bytes`, as configured.
@@ -98,6 +100,8 @@ pub(super) struct Engine {
     /// What a partition is asked for at most in one fetch, bytes.
     pub(super) partition_fetch_bytes: u64,
     pub(super) generation_seen: bool,
+    /// When the newest assignment came.
+    pub(super) assigned_at: Duration,
     /// Where each partition ended when it was first assigned, for `-e`.
     ends: BTreeMap<TopicPartition, i64>,
     missing: BTreeSet<String>,
@@ -126,6 +130,9 @@ impl Engine {
         workers: Vec<JoinHandle<()>>,
     ) -> Self {
         let now = driver.now();
+        if let CommitWhen::Records(count) = config.commit {
+            shared.lock().wake_at = count;
+        }
         Engine {
             driver,
             consumer,
@@ -141,6 +148,7 @@ impl Engine {
             totals: Totals::default(),
             partition_fetch_bytes: 0,
             generation_seen: false,
+            assigned_at: Duration::ZERO,
             ends: BTreeMap::new(),
             missing: BTreeSet::new(),
             missing_since: None,
@@ -244,6 +252,7 @@ impl Engine {
             self.totals.rebalances += 1;
         }
         self.generation_seen = true;
+        self.assigned_at = self.driver.now();
         let mut from: BTreeMap<TopicPartition, i64> = BTreeMap::new();
         for start in added {
             from.insert(start.at.clone(), start.position.offset);
@@ -446,7 +455,7 @@ impl Engine {
         if !self.may_commit() {
             return;
         }
-        let state = self.shared.lock();
+        let mut state = self.shared.lock();
         let due = match self.config.commit {
             CommitWhen::Every(interval) => {
                 if self.commit_due.is_none() && state.board.has_any_news() {
@@ -464,6 +473,9 @@ impl Engine {
         }
         self.commit_due = None;
         self.committed_at = state.processed;
+        if let CommitWhen::Records(count) = self.config.commit {
+            state.wake_at = state.processed + count;
+        }
         let snapshot = state.board.commit_snapshot();
         drop(state);
         self.consumer.commit(to_offsets(snapshot));

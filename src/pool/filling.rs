@@ -13,7 +13,7 @@ impl Engine {
     /// Delivers what fits, and tells the consumer which partitions to fetch.
     pub(super) fn fill(&mut self) {
         self.reclaim();
-        if !matches!(self.ending, Ending::No) || self.damaged.is_some() {
+        if !matches!(self.ending, Ending::No) {
             return;
         }
         let processed_before = self.shared.lock().processed;
@@ -29,6 +29,7 @@ impl Engine {
                     delivered_any |= delivered > 0;
                 }
                 Err(error) => {
+                    intake.break_off();
                     self.damaged.get_or_insert(error);
                 }
             }
@@ -38,7 +39,7 @@ impl Engine {
             // What finished records free is wanted here: for what waits, or to fetch more.
             starved |= count_room > 0 && (intake.has_feed() || (!fetch && self.consumer.has_backlog(at)));
             let few = (intake.feed_bytes() as u64) < self.partition_fetch_bytes;
-            self.consumer.set_fetchable(at, fetch && few && count_room > 0);
+            self.consumer.set_fetchable(at, fetch && few && count_room > 0 && !intake.is_broken());
         }
         let mut state = self.shared.lock();
         // The workers may have finished everything by now: then nobody would wake us for what still waits.

@@ -140,6 +140,8 @@ pub(super) struct Intake {
     position: i64,
     /// Records from here on are not delivered.
     end: Option<i64>,
+    /// A damaged batch was met: nothing behind it may be delivered, since a commit would pass the damage.
+    broken: bool,
 }
 
 impl Intake {
@@ -152,7 +154,18 @@ impl Intake {
         end: Option<i64>,
     ) -> Self {
         let feed = VecDeque::new();
-        Intake { at, slot, router, feed, feed_bytes: 0, view_bytes: 0, open: None, position, end }
+        Intake {
+            at,
+            slot,
+            router,
+            feed,
+            feed_bytes: 0,
+            view_bytes: 0,
+            open: None,
+            position,
+            end,
+            broken: false,
+        }
     }
 
     /// Its place on the board.
@@ -182,9 +195,23 @@ impl Intake {
 
     /// Takes batches in the order in which they were fetched.
     pub(super) fn push(&mut self, batches: Vec<FetchedBatch>, bytes: usize) {
+        if self.broken {
+            return;
+        }
         self.feed.extend(batches.into_iter().map(|batch| Feed::Batch(batch, true)));
         self.feed_bytes += bytes;
         self.view_bytes += bytes;
+    }
+
+    /// A damaged batch was met: what waits behind it is dropped, and so is all that comes.
+    pub(super) fn break_off(&mut self) {
+        self.clear();
+        self.broken = true;
+    }
+
+    /// Whether [`Intake::break_off`] was called.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// Copies what waits out of the receive buffers: the smallest batch that is left of one keeps it whole.
@@ -205,6 +232,9 @@ impl Intake {
 
     /// The log begins at `position` now.
     pub(super) fn push_gap(&mut self, position: i64) {
+        if self.broken {
+            return;
+        }
         self.feed.push_back(Feed::Gap(position));
     }
 

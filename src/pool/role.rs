@@ -116,6 +116,7 @@ fn run(config: &cli::Consume, plan: Plan, report: Report) -> io::Result<Exit> {
         exit_at_end: config.exit_at_end,
         count: config.records_max,
         drain_timeout: config.drain_timeout,
+        revoke_timeout: config.revoke_timeout,
         request_timeout: config.common.request_timeout,
         fetch_bytes_max: config.fetch_max_bytes.unwrap_or(u32::MAX),
         partition_fetch_bytes_max: config.max_partition_fetch_bytes,

@@ -60,6 +60,8 @@ pub struct State {
     pub attention: Attention,
     /// Records finished.
     pub processed: u64,
+    /// The network thread is woken when so many are.
+    pub wake_at: u64,
     /// When the first record was taken and the newest was finished, since the driver began.
     pub first_at: Option<Duration>,
     /// See `first_at`.
@@ -96,6 +98,7 @@ impl Shared {
                 stop: false,
                 attention: Attention::WhenIdle,
                 processed: 0,
+                wake_at: u64::MAX,
                 first_at: None,
                 last_at: Duration::ZERO,
                 failure: None,
@@ -207,7 +210,7 @@ impl Shared {
         if wake && state.attention != Attention::Always {
             state.attention = Attention::WhenIdle;
         }
-        wake || state.failure.is_some()
+        wake || state.failure.is_some() || state.processed >= state.wake_at
     }
 
     /// Wakes the network thread.

@@ -74,7 +74,7 @@ pub enum Question {
     Committed(String),
     /// Offsets by timestamp, of partitions that one broker leads, each with its leader epoch.
     ListOffsets {
-        /// [`EARLIEST`], [`LATEST`], or ms since 1970.
+        /// [`EARLIEST`](crate::offsets::EARLIEST), [`LATEST`](crate::offsets::LATEST), or ms since 1970.
         timestamp: i64,
         /// Whether records of open transactions count as not there yet.
         isolation: Isolation,

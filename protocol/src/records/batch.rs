@@ -256,11 +256,6 @@ enum Data {
 }
 
 impl Payload {
-    /// Whether it is a view of the received bytes, which then stay in memory with it.
-    pub fn is_shared(&self) -> bool {
-        matches!(self.0, Data::Shared(_))
-    }
-
     /// Bytes of memory of its own that it keeps, which may be more than its length; 0 for a view.
     pub fn owned_bytes(&self) -> usize {
         match &self.0 {

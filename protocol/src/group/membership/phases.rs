@@ -62,7 +62,7 @@ pub(super) enum Phase {
 /// What the answer to JoinGroup calls for.
 #[derive(Debug, PartialEq)]
 pub enum Joined {
-    /// Join again at [`Membership::join_deadline`]; what was owned stays owned.
+    /// Join again at [`join_deadline`](super::Membership::join_deadline); what was owned stays owned.
     Again,
     /// The coordinator does not know us any more: what was owned is lost. Join again.
     Lost,
@@ -70,7 +70,7 @@ pub enum Joined {
     Coordinator,
     /// Elected, see [`Elect`].
     Leader(Elect),
-    /// Call [`Membership::sync`] without counts.
+    /// Call [`sync`](super::Membership::sync) without counts.
     Follower {
         /// As in [`Elect`].
         missed: bool,
@@ -80,7 +80,7 @@ pub enum Joined {
 /// What a leader learns from the answer to JoinGroup.
 #[derive(Debug, PartialEq)]
 pub struct Elect {
-    /// Give the partition counts of these topics to [`Membership::sync`].
+    /// Give the partition counts of these topics to [`sync`](super::Membership::sync).
     pub topics: BTreeSet<String>,
     /// Members whose metadata cannot be read to the end: they are served as far as it can.
     pub unreadable: Vec<(String, MetadataError)>,
