@@ -51,8 +51,8 @@ pub fn pool(config: &cli::Pool, report: Report) -> io::Result<Exit> {
         cli::Order::None => Order::None,
     };
     let (dispatch, routing) = match config.dispatch {
-        // Where a handler cannot block, the partition is the lane: see `sequence`.
-        cli::Dispatch::Lanes if !config.consume.handler.can_block() => {
+        // Where a handler cannot block, the partition is the lane as well: see `sequence`.
+        cli::Dispatch::Lanes if order == Order::Partition || !config.consume.handler.can_block() => {
             (Dispatch::Partitions, Routing::Lanes { order: Order::Partition, seed: 0 })
         }
         cli::Dispatch::Lanes => (Dispatch::Lanes, Routing::Lanes { order, seed: random_seed() }),

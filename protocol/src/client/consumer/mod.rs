@@ -158,8 +158,8 @@ pub enum Event {
         /// Whether everything that was to be committed is stored.
         committed: bool,
     },
-    /// A partition or a topic cannot be read on: damaged, refused, or not what it was. What was fetched before can still
-    /// be finished and committed (offsets that mean nothing any more are passed over): drain and close.
+    /// A partition or a topic cannot be read on: damaged, refused, or not what it was. What was fetched before can
+    /// still be finished and committed (offsets that mean nothing any more are passed over): drain and close.
     Broken(Error),
     /// The consumer cannot go on, and nothing more can be committed: the group itself refuses it, or a broker speaks
     /// another protocol.
