@@ -175,11 +175,6 @@ impl Versions {
             }
         }
     }
-
-    /// Whether the broker has a version of this API that keylane speaks.
-    pub fn has(&self, api: Api) -> bool {
-        self.common.get(api as usize).copied().flatten().is_some()
-    }
 }
 
 /// Fits a request to a version. Requests are built in the newest layout, with all names of a thing (a topic's name

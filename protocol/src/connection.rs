@@ -169,11 +169,6 @@ impl<T> Connection<T> {
         matches!(self.phase, Phase::Ready)
     }
 
-    /// The versions that were negotiated; empty before [`Answer::Ready`].
-    pub fn versions(&self) -> &Versions {
-        &self.versions
-    }
-
     /// Bytes to write.
     pub fn outgoing(&self) -> &[u8] {
         &self.out

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use self::known::Coordinator;
-use crate::api::{Api, Request, Response};
+use crate::api::{Request, Response};
 use crate::connection::{Answer, Connection};
 use crate::error::{Error, Fault};
 use crate::frame::BufferPool;
@@ -217,22 +217,6 @@ impl<T> Net<T> {
     /// The newest failure of a connection.
     pub fn last_error(&self) -> Option<&Error> {
         self.last_error.as_ref()
-    }
-
-    /// Whether the broker behind a connected destination has this API; none while it is not known.
-    pub fn has_api(&self, to: To, api: Api) -> Option<bool> {
-        match &self.links.get(self.by_destination.get(&to)?)?.state {
-            LinkState::Up(connection) if connection.is_ready() => Some(connection.versions().has(api)),
-            _ => None,
-        }
-    }
-
-    /// The version of an API on a connected destination.
-    pub fn version_of(&self, to: To, api: Api) -> Option<i16> {
-        match &self.links.get(self.by_destination.get(&to)?)?.state {
-            LinkState::Up(connection) if connection.is_ready() => connection.versions().of(api).ok(),
-            _ => None,
-        }
     }
 
     /// Sends a request. `wait` is how long the broker may hold the answer back by the request's own terms.
