@@ -1,5 +1,7 @@
 //! keylane: a Kafka topic worked through by many workers, each key in order.
 
+#[cfg(feature = "broker")]
+pub mod broker;
 pub mod cli;
 pub mod driver;
 pub mod exit;

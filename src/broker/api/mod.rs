@@ -1,0 +1,146 @@
+//! The APIs that are served: one file each, its version range on top.
+//!
+//! A handler sees the whole state and answers at once, or parks the ticket with whoever will answer it.
+
+pub(super) mod api_versions;
+mod create_partitions;
+mod create_topics;
+mod delete_records;
+mod delete_topics;
+mod describe_cluster;
+mod describe_configs;
+pub(crate) mod fetch;
+mod find_coordinator;
+mod list_offsets;
+mod metadata;
+mod offset_for_leader_epoch;
+
+use bytes::Bytes;
+use kafka_protocol::messages::{ApiKey, RequestHeader};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
+
+use super::cluster::ConnId;
+use super::state::State;
+
+/// A request that is owed an answer. An answer to a connection that is gone goes nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Ticket {
+    pub(super) conn: ConnId,
+    /// Of this request among all of the cluster.
+    pub(super) serial: u64,
+    pub(super) correlation: i32,
+    pub(super) version: i16,
+}
+
+/// Where a request came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) ticket: Ticket,
+    /// The node that was asked.
+    pub(crate) node: i32,
+    pub(crate) version: i16,
+    pub(crate) client_id: &'a str,
+    pub(crate) client_host: &'a str,
+}
+
+/// One API.
+pub(crate) trait Api {
+    const KEY: ApiKey;
+    /// The lowest and the highest version that are served.
+    const VERSIONS: (i16, i16);
+    type Request: Decodable;
+    type Response: Encodable + HeaderVersion;
+
+    /// Carries the request out. `None`: whoever holds the ticket answers by [`State::reply`].
+    fn handle(state: &mut State, call: &Call<'_>, request: Self::Request) -> Option<Self::Response>;
+
+    /// The answer that says nothing but this error, in the places where the API carries it.
+    fn refuse(request: &Self::Request, call: &Call<'_>, code: i16) -> Self::Response;
+}
+
+/// How a request is to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Serve {
+    Handle,
+    /// Only with this error.
+    Refuse(i16),
+}
+
+fn run<A: Api>(state: &mut State, call: &Call<'_>, mut body: Bytes, serve: Serve) -> Result<(), String> {
+    let request = A::Request::decode(&mut body, call.version).map_err(|error| error.to_string())?;
+    let response = match serve {
+        Serve::Handle => A::handle(state, call, request),
+        Serve::Refuse(code) => Some(A::refuse(&request, call, code)),
+    };
+    if let Some(response) = response {
+        state.reply(call.ticket, &response);
+    }
+    Ok(())
+}
+
+macro_rules! served {
+    ($($module:ident :: $api:ident),+ $(,)?) => {
+        /// Number, lowest and highest version of all that is served.
+        pub(super) const SERVED: &[(ApiKey, i16, i16)] =
+            &[$((<$module::$api as Api>::KEY, <$module::$api as Api>::VERSIONS.0, <$module::$api as Api>::VERSIONS.1)),+];
+
+        /// Decodes and carries out a request of a version that is served.
+        ///
+        /// # Errors
+        /// The body cannot be decoded: the connection is of no use any more.
+        pub(super) fn serve(
+            state: &mut State,
+            call: &Call<'_>,
+            key: ApiKey,
+            body: Bytes,
+            serve: Serve,
+        ) -> Result<(), String> {
+            match key {
+                $(<$module::$api as Api>::KEY => run::<$module::$api>(state, call, body, serve),)+
+                _ => Err("the API is not served".to_owned()),
+            }
+        }
+    };
+}
+
+served! {
+    fetch::Fetch,
+    list_offsets::ListOffsets,
+    metadata::Metadata,
+    find_coordinator::FindCoordinator,
+    api_versions::ApiVersions,
+    create_topics::CreateTopics,
+    delete_topics::DeleteTopics,
+    delete_records::DeleteRecords,
+    offset_for_leader_epoch::OffsetForLeaderEpoch,
+    describe_configs::DescribeConfigs,
+    create_partitions::CreatePartitions,
+    describe_cluster::DescribeCluster,
+}
+
+/// The versions of an API, if it is served.
+pub(super) fn versions(key: ApiKey) -> Option<(i16, i16)> {
+    SERVED.iter().find(|(served, _, _)| *served == key).map(|(_, min, max)| (*min, *max))
+}
+
+/// Splits a request into its header and the rest.
+///
+/// # Errors
+/// What is wrong with it. A version that is not served is found by the caller.
+pub(super) fn read_header(frame: &mut Bytes) -> Result<(ApiKey, RequestHeader), String> {
+    let (Some(key), Some(version)) = (frame.get(..2), frame.get(2..4)) else {
+        return Err("the frame is too short for a header".to_owned());
+    };
+    let key = i16::from_be_bytes([key[0], key[1]]);
+    let version = i16::from_be_bytes([version[0], version[1]]);
+    let key = ApiKey::try_from(key).map_err(|()| format!("there is no API {key}"))?;
+    // A client that is newer than all versions we know still uses the header of the newest.
+    let header_version = key.request_header_version(version);
+    let header = RequestHeader::decode(frame, header_version).map_err(|error| error.to_string())?;
+    Ok((key, header))
+}
+
+/// A Rust string as the messages' own.
+pub(crate) fn text(value: impl Into<String>) -> StrBytes {
+    StrBytes::from_string(value.into())
+}

@@ -1,0 +1,274 @@
+//! The cluster: connections on the outside, [`State`] on the inside.
+//!
+//! Driven like this: [`Cluster::connect`] for each accepted connection, [`Cluster::receive`] for its bytes,
+//! [`Cluster::poll`] at each [`Cluster::deadline`], and after any of these what [`Cluster::outgoing`] and
+//! [`Cluster::next_close`] say. A client's fault (a frame that cannot be read, a version that is not served) closes
+//! its connection and is told by [`Cluster::next_notice`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use kafka_protocol::messages::ApiKey;
+
+use super::api::{self, Call, Serve, Ticket, api_versions};
+use super::connection::{Connection, Current, Fate};
+use super::state::{Reply, State};
+
+/// Kafka's cluster id.
+pub(crate) const CLUSTER_ID: &str = "keylane-in-memory";
+
+/// Names a connection; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnId(pub u64);
+
+/// What a cluster is made of.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// Host and port of each node, as clients are told; the nodes are numbered from 1.
+    pub nodes: Vec<(String, u16)>,
+    /// Topics to begin with: name and number of partitions.
+    pub topics: Vec<(String, i32)>,
+    /// Partitions of topics that are made because a client names them; `None`: none are made.
+    pub auto_create_partitions: Option<i32>,
+    /// Bytes of batches kept over all partitions; beyond that the oldest of the largest partition go.
+    pub retain_bytes: u64,
+    /// `message.max.bytes`: the largest batch, bytes.
+    pub max_message_bytes: usize,
+    /// `group.initial.rebalance.delay.ms`: how long the first member of a group waits for others.
+    pub initial_rebalance_delay: Duration,
+    /// Wall clock time in milliseconds when `now` is zero.
+    pub wall_ms_at_zero: i64,
+    /// Of ids and injected faults.
+    pub seed: u64,
+}
+
+impl Default for ClusterConfig {
+    /// One node on 127.0.0.1:9092, no topics, Kafka's defaults where there are any.
+    fn default() -> Self {
+        ClusterConfig {
+            nodes: vec![("127.0.0.1".to_owned(), 9092)],
+            topics: Vec::new(),
+            auto_create_partitions: Some(6),
+            retain_bytes: 256 << 20,
+            max_message_bytes: 1_048_588,
+            initial_rebalance_delay: Duration::ZERO,
+            wall_ms_at_zero: 0,
+            seed: 1,
+        }
+    }
+}
+
+/// The nodes of a cluster and everything on them.
+pub struct Cluster {
+    state: State,
+    connections: BTreeMap<ConnId, Connection>,
+    closing: VecDeque<ConnId>,
+    notices: VecDeque<String>,
+    next_conn: u64,
+    next_serial: u64,
+}
+
+impl Cluster {
+    /// A cluster with all nodes up.
+    ///
+    /// # Panics
+    /// There is no node.
+    pub fn new(config: ClusterConfig) -> Self {
+        assert!(!config.nodes.is_empty(), "a cluster has a node");
+        Cluster {
+            state: State::new(config),
+            connections: BTreeMap::new(),
+            closing: VecDeque::new(),
+            notices: VecDeque::new(),
+            next_conn: 1,
+            next_serial: 1,
+        }
+    }
+
+    /// A client has connected to a node. Its address is told by DescribeGroups.
+    pub fn connect(&mut self, node: i32, client_host: &str, now: Duration) -> ConnId {
+        self.state.now = self.state.now.max(now);
+        let id = ConnId(self.next_conn);
+        self.next_conn += 1;
+        self.connections.insert(id, Connection::new(node, client_host.to_owned()));
+        id
+    }
+
+    /// Bytes came, cut anywhere.
+    pub fn receive(&mut self, conn: ConnId, bytes: &[u8], now: Duration) {
+        self.state.now = self.state.now.max(now);
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        connection.receive(bytes);
+        self.take_frames(conn);
+        self.settle();
+    }
+
+    /// Whether a connection has so much to do that nothing more is to be read from it now.
+    pub fn is_full(&self, conn: ConnId) -> bool {
+        self.connections.get(&conn).is_some_and(Connection::is_full)
+    }
+
+    /// The connection is gone.
+    pub fn disconnect(&mut self, conn: ConnId, now: Duration) {
+        self.state.now = self.state.now.max(now);
+        self.drop_connection(conn);
+    }
+
+    fn drop_connection(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.remove(&conn) else { return };
+        if let Some(current) = connection.current {
+            self.state.fetches.forget(current.ticket);
+        }
+    }
+
+    /// What is to be written to a connection next; empty if there is nothing.
+    pub fn outgoing(&self, conn: ConnId) -> &[u8] {
+        self.connections.get(&conn).map_or(&[], Connection::outgoing)
+    }
+
+    /// So many of the outgoing bytes were written.
+    pub fn written(&mut self, conn: ConnId, count: usize) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.written(count);
+            self.close_if_done(conn);
+        }
+    }
+
+    /// Connections with something to write.
+    pub fn writable(&self) -> impl Iterator<Item = ConnId> {
+        let waiting = self.connections.iter().filter(|(_, connection)| !connection.outgoing().is_empty());
+        waiting.map(|(id, _)| *id)
+    }
+
+    /// A connection that the driver is to close now.
+    pub fn next_close(&mut self) -> Option<ConnId> {
+        self.closing.pop_front()
+    }
+
+    /// Something that a person may want to know, in a line.
+    pub fn next_notice(&mut self) -> Option<String> {
+        self.notices.pop_front()
+    }
+
+    /// Time has passed.
+    pub fn poll(&mut self, now: Duration) {
+        self.state.now = self.state.now.max(now);
+        self.settle();
+    }
+
+    /// When [`Cluster::poll`] has something to do.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.state.fetches.deadline()
+    }
+
+    /// Lets everything happen that can happen now: answers are sent, the next requests of their connections taken up,
+    /// which may let others be answered.
+    fn settle(&mut self) {
+        loop {
+            self.state.poll_fetches();
+            let replies = std::mem::take(&mut self.state.replies);
+            if replies.is_empty() {
+                return;
+            }
+            for (ticket, reply) in replies {
+                if self.deliver(ticket, reply) {
+                    self.take_frames(ticket.conn);
+                }
+            }
+        }
+    }
+
+    /// Sends an answer. False if nobody waits for it.
+    fn deliver(&mut self, ticket: Ticket, reply: Reply) -> bool {
+        let Some(connection) = self.connections.get_mut(&ticket.conn) else { return false };
+        let Some(current) = connection.current.take_if(|current| current.ticket == ticket) else {
+            debug_assert!(false, "an answer to a request that is not open: {ticket:?}");
+            return false;
+        };
+        match (reply, current.fate) {
+            (Reply::Frame(frame), Fate::Send) => connection.send(frame),
+            (Reply::Frame(frame), Fate::Cut) => {
+                connection.send(frame.slice(..frame.len() / 2));
+                connection.closing = true;
+            }
+            (Reply::Nothing, Fate::Send) => {}
+            (_, Fate::Lose | Fate::Cut) => connection.closing = true,
+            (Reply::Bug(why), _) => {
+                debug_assert!(false, "an answer that cannot be encoded: {why}");
+                connection.closing = true;
+                self.notices.push_back(format!("a bug of this broker: an answer cannot be encoded: {why}"));
+            }
+        }
+        self.close_if_done(ticket.conn);
+        true
+    }
+
+    fn close_if_done(&mut self, conn: ConnId) {
+        if self.connections.get(&conn).is_some_and(Connection::is_done) {
+            self.close(conn);
+        }
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        self.drop_connection(conn);
+        self.closing.push_back(conn);
+    }
+
+    /// Serves the requests of a connection until one has to wait.
+    fn take_frames(&mut self, conn: ConnId) {
+        loop {
+            let Some(connection) = self.connections.get_mut(&conn) else { return };
+            match connection.next_frame() {
+                Ok(None) => return,
+                Ok(Some(frame)) => {
+                    if let Err(why) = self.serve(conn, frame) {
+                        self.refuse_connection(conn, &why);
+                    }
+                }
+                Err(length) => {
+                    self.refuse_connection(conn, &format!("a frame of {length} bytes is announced"))
+                }
+            }
+            // An answer that is there at once is sent at once, so that the next request can be taken up.
+            for (ticket, reply) in std::mem::take(&mut self.state.replies) {
+                self.deliver(ticket, reply);
+            }
+        }
+    }
+
+    fn refuse_connection(&mut self, conn: ConnId, why: &str) {
+        let host = self.connections.get(&conn).map_or("", |connection| &connection.client_host);
+        self.notices.push_back(format!("closed a connection from {host}: {why}"));
+        self.close(conn);
+    }
+
+    fn serve(&mut self, conn: ConnId, mut frame: Bytes) -> Result<(), String> {
+        let (key, header) = api::read_header(&mut frame)?;
+        let Some(connection) = self.connections.get_mut(&conn) else { return Ok(()) };
+        let version = header.request_api_version;
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        let mut ticket = Ticket { conn, serial, correlation: header.correlation_id, version };
+        let client_id = header.client_id.as_deref().unwrap_or_default();
+        let client_host = connection.client_host.clone();
+        let node = connection.node;
+        let served = api::versions(key).is_some_and(|(min, max)| (min..=max).contains(&version));
+        if !served && key == ApiKey::ApiVersions {
+            ticket.version = 0;
+        }
+        connection.current = Some(Current { ticket, fate: Fate::Send });
+        if !served {
+            if key == ApiKey::ApiVersions {
+                self.state.reply(ticket, &api_versions::unsupported());
+                return Ok(());
+            }
+            return Err(format!(
+                "client {client_id:?} asked for {key:?} version {version}, which is not served"
+            ));
+        }
+        let call = Call { ticket, node, version, client_id, client_host: &client_host };
+        api::serve(&mut self.state, &call, key, frame, Serve::Handle)
+            .map_err(|why| format!("{key:?} version {version} of client {client_id:?} cannot be read: {why}"))
+    }
+}
