@@ -38,9 +38,11 @@ fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let exit = match cli::parse(&words, &Environment::of_process()) {
         Ok(Parsed::Run(command)) => {
-            let common = command.common();
-            let report = Report::new(common.format, common.verbosity);
-            report.start(common);
+            let output = command.output();
+            let report = Report::new(output.format, output.verbosity);
+            if let Some(common) = command.common() {
+                report.start(common);
+            }
             if let Command::Pool(pool) = &*command {
                 report.memory(&pool.max_memory);
             }
@@ -71,6 +73,8 @@ fn run(command: Command, report: &Report) -> Exit {
         Command::Topic(topic) => Ok(keylane::topic::run(&topic, report)),
         Command::Group(group) => Ok(keylane::group::run(&group, report)),
         Command::Seed(seed) => Ok(keylane::seed::run(&seed, report)),
+        #[cfg(feature = "broker")]
+        Command::Broker(broker) => keylane::broker::role::run(&broker, report),
     };
     ended.unwrap_or_else(|error| {
         report.error(format!("the system refuses what keylane needs: {error}"));

@@ -13,6 +13,7 @@ use kafka_protocol::messages::ApiKey;
 
 use super::api::{self, Call, Serve, Ticket, api_versions};
 use super::connection::{Connection, Current, Fate};
+use super::fault::{Action, Event, Fault, Faults};
 use super::state::{Reply, State};
 
 /// Kafka's cluster id.
@@ -39,6 +40,8 @@ pub struct ClusterConfig {
     pub initial_rebalance_delay: Duration,
     /// Wall clock time in milliseconds when `now` is zero.
     pub wall_ms_at_zero: i64,
+    /// What is to go wrong.
+    pub faults: Vec<Fault>,
     /// Of ids and injected faults.
     pub seed: u64,
 }
@@ -54,6 +57,7 @@ impl Default for ClusterConfig {
             max_message_bytes: 1_048_588,
             initial_rebalance_delay: Duration::ZERO,
             wall_ms_at_zero: 0,
+            faults: Vec::new(),
             seed: 1,
         }
     }
@@ -63,6 +67,11 @@ impl Default for ClusterConfig {
 pub struct Cluster {
     state: State,
     connections: BTreeMap<ConnId, Connection>,
+    faults: Faults,
+    /// Requests that a fault holds back, and until when.
+    delayed: BTreeMap<(Duration, ConnId), Bytes>,
+    /// When nodes that are down come back.
+    back: BTreeMap<i32, Duration>,
     closing: VecDeque<ConnId>,
     notices: VecDeque<String>,
     next_conn: u64,
@@ -77,8 +86,11 @@ impl Cluster {
     pub fn new(config: ClusterConfig) -> Self {
         assert!(!config.nodes.is_empty(), "a cluster has a node");
         Cluster {
+            faults: Faults::new(config.faults.clone()),
             state: State::new(config),
             connections: BTreeMap::new(),
+            delayed: BTreeMap::new(),
+            back: BTreeMap::new(),
             closing: VecDeque::new(),
             notices: VecDeque::new(),
             next_conn: 1,
@@ -86,13 +98,16 @@ impl Cluster {
         }
     }
 
-    /// A client has connected to a node. Its address is told by DescribeGroups.
-    pub fn connect(&mut self, node: i32, client_host: &str, now: Duration) -> ConnId {
+    /// A client has connected to a node. Its address is told by DescribeGroups. `None`: the node is down.
+    pub fn connect(&mut self, node: i32, client_host: &str, now: Duration) -> Option<ConnId> {
         self.state.now = self.state.now.max(now);
+        if !self.state.node(node).is_some_and(|node| node.up) {
+            return None;
+        }
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
         self.connections.insert(id, Connection::new(node, client_host.to_owned()));
-        id
+        Some(id)
     }
 
     /// Bytes came, cut anywhere.
@@ -118,7 +133,7 @@ impl Cluster {
     fn drop_connection(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.remove(&conn) else { return };
         if let Some(current) = connection.current {
-            self.state.fetches.forget(current.ticket);
+            self.state.forget(current.ticket);
         }
     }
 
@@ -154,12 +169,118 @@ impl Cluster {
     /// Time has passed.
     pub fn poll(&mut self, now: Duration) {
         self.state.now = self.state.now.max(now);
+        self.poll_faults();
         self.settle();
     }
 
     /// When [`Cluster::poll`] has something to do.
     pub fn deadline(&self) -> Option<Duration> {
-        self.state.fetches.deadline()
+        let delayed = self.delayed.first_key_value().map(|((due, _), _)| *due);
+        let back = self.back.values().min().copied();
+        [self.state.deadline(), delayed, back, self.faults.deadline()].into_iter().flatten().min()
+    }
+
+    // ---- what happens to a cluster ----
+
+    /// Gives a partition to another node that is up, or to the same one under a new epoch if there is no other.
+    pub fn move_leader(&mut self, topic: &str, partition: i32) {
+        let found = self.state.topics.get(topic).and_then(|topic| topic.partition(partition));
+        let Some(leader) = found.map(|found| found.leader) else { return };
+        let others: Vec<i32> = self.state.nodes_up().map(|node| node.id).filter(|id| *id != leader).collect();
+        let to = if others.is_empty() { leader } else { others[self.state.random() as usize % others.len()] };
+        self.state.move_leader(topic, partition, to);
+        self.settle();
+    }
+
+    /// Moves the coordinator of a group or transactional id to the next node.
+    pub fn move_coordinator(&mut self, key: &str) {
+        self.state.move_coordinator(key);
+        self.settle();
+    }
+
+    /// Cuts a node's connections and refuses new ones; others lead and coordinate what it did.
+    pub fn stop_node(&mut self, node: i32, now: Duration) {
+        self.state.now = self.state.now.max(now);
+        if !self.state.stop_node(node) {
+            return;
+        }
+        let of_node = self.connections.iter().filter(|(_, connection)| connection.node == node);
+        for conn in of_node.map(|(id, _)| *id).collect::<Vec<ConnId>>() {
+            self.close(conn);
+        }
+        self.settle();
+    }
+
+    /// The node listens again.
+    pub fn start_node(&mut self, node: i32, now: Duration) {
+        self.state.now = self.state.now.max(now);
+        self.state.start_node(node);
+        self.back.remove(&node);
+        self.settle();
+    }
+
+    /// How often each fault has struck, by its text.
+    pub fn faults_injected(&self) -> BTreeMap<String, u64> {
+        self.faults.counts()
+    }
+
+    fn poll_faults(&mut self) {
+        let now = self.state.now;
+        let state = &mut self.state;
+        for event in self.faults.take_due(now, || state.random()) {
+            self.strike(event);
+        }
+        let back: Vec<i32> =
+            self.back.iter().filter(|(_, due)| **due <= now).map(|(node, _)| *node).collect();
+        for node in back {
+            self.start_node(node, now);
+        }
+        while let Some(entry) = self.delayed.first_entry() {
+            if entry.key().0 > now {
+                return;
+            }
+            let ((_, conn), frame) = entry.remove_entry();
+            let Some(connection) = self.connections.get_mut(&conn) else { continue };
+            connection.held = false;
+            self.serve_or_close(conn, frame, false);
+            self.deliver_all();
+            self.take_frames(conn);
+        }
+    }
+
+    fn strike(&mut self, event: Event) {
+        let now = self.state.now;
+        match event {
+            Event::MoveLeader => {
+                let partitions = self.state.topics.iter().flat_map(|topic| {
+                    let count = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+                    (0..count).map(|partition| (topic.name.to_string(), partition))
+                });
+                let partitions: Vec<(String, i32)> = partitions.collect();
+                if let Some((topic, partition)) = self.state.any_of(&partitions) {
+                    self.move_leader(&topic, partition);
+                }
+            }
+            Event::MoveCoordinator => {
+                let groups = self.state.group_names();
+                if let Some(group) = self.state.any_of(&groups) {
+                    self.move_coordinator(&group);
+                }
+            }
+            Event::Rebalance => {
+                let groups = self.state.group_names();
+                if let Some(group) = self.state.any_of(&groups) {
+                    self.state.force_rebalance(&group);
+                }
+            }
+            Event::Restart(away) => {
+                let nodes: Vec<i32> = self.state.nodes_up().map(|node| node.id).collect();
+                if let Some(node) = self.state.any_of(&nodes) {
+                    self.stop_node(node, now);
+                    self.back.insert(node, now + away);
+                }
+            }
+        }
     }
 
     /// Lets everything happen that can happen now: answers are sent, the next requests of their connections taken up,
@@ -221,19 +342,19 @@ impl Cluster {
             let Some(connection) = self.connections.get_mut(&conn) else { return };
             match connection.next_frame() {
                 Ok(None) => return,
-                Ok(Some(frame)) => {
-                    if let Err(why) = self.serve(conn, frame) {
-                        self.refuse_connection(conn, &why);
-                    }
-                }
+                Ok(Some(frame)) => self.serve_or_close(conn, frame, true),
                 Err(length) => {
                     self.refuse_connection(conn, &format!("a frame of {length} bytes is announced"))
                 }
             }
             // An answer that is there at once is sent at once, so that the next request can be taken up.
-            for (ticket, reply) in std::mem::take(&mut self.state.replies) {
-                self.deliver(ticket, reply);
-            }
+            self.deliver_all();
+        }
+    }
+
+    fn deliver_all(&mut self) {
+        for (ticket, reply) in std::mem::take(&mut self.state.replies) {
+            self.deliver(ticket, reply);
         }
     }
 
@@ -243,32 +364,62 @@ impl Cluster {
         self.close(conn);
     }
 
-    fn serve(&mut self, conn: ConnId, mut frame: Bytes) -> Result<(), String> {
-        let (key, header) = api::read_header(&mut frame)?;
-        let Some(connection) = self.connections.get_mut(&conn) else { return Ok(()) };
-        let version = header.request_api_version;
-        let serial = self.next_serial;
-        self.next_serial += 1;
-        let mut ticket = Ticket { conn, serial, correlation: header.correlation_id, version };
-        let client_id = header.client_id.as_deref().unwrap_or_default();
-        let client_host = connection.client_host.clone();
-        let node = connection.node;
-        let served = api::versions(key).is_some_and(|(min, max)| (min..=max).contains(&version));
-        if !served && key == ApiKey::ApiVersions {
-            ticket.version = 0;
+    fn serve_or_close(&mut self, conn: ConnId, frame: Bytes, with_faults: bool) {
+        if let Err(why) = self.serve(conn, frame, with_faults) {
+            self.refuse_connection(conn, &why);
         }
-        connection.current = Some(Current { ticket, fate: Fate::Send });
-        if !served {
-            if key == ApiKey::ApiVersions {
-                self.state.reply(ticket, &api_versions::unsupported());
-                return Ok(());
-            }
+    }
+
+    fn serve(&mut self, conn: ConnId, frame: Bytes, with_faults: bool) -> Result<(), String> {
+        let mut body = frame.clone();
+        let (key, header) = api::read_header(&mut body)?;
+        let version = header.request_api_version;
+        let client_id = header.client_id.as_deref().unwrap_or_default();
+        let served = api::versions(key).is_some_and(|(min, max)| (min..=max).contains(&version));
+        if !served && key != ApiKey::ApiVersions {
             return Err(format!(
                 "client {client_id:?} asked for {key:?} version {version}, which is not served"
             ));
         }
+        let now = self.state.now;
+        let state = &mut self.state;
+        let mut strike = || self.faults.on_request(key, client_id, now, || state.random());
+        let action = if with_faults { strike() } else { None };
+        let Some(connection) = self.connections.get_mut(&conn) else { return Ok(()) };
+        let (mut serve, mut fate) = (Serve::Handle, Fate::Send);
+        match action {
+            None => {}
+            Some(Action::Error(code)) => serve = Serve::Refuse(code),
+            Some(Action::Lose) => fate = Fate::Lose,
+            Some(Action::Cut) => fate = Fate::Cut,
+            Some(Action::Reset) => {
+                self.close(conn);
+                return Ok(());
+            }
+            Some(Action::Drop) => {
+                connection.held = true;
+                return Ok(());
+            }
+            Some(Action::Delay(least, most)) => {
+                connection.held = true;
+                let spread_us = u64::try_from((most - least).as_micros()).unwrap_or(u64::MAX - 1);
+                let delay = least + Duration::from_micros(self.state.random() % (spread_us + 1));
+                self.delayed.insert((now + delay, conn), frame);
+                return Ok(());
+            }
+        }
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        let ticket_version = if served { version } else { 0 };
+        let ticket = Ticket { conn, serial, correlation: header.correlation_id, version: ticket_version };
+        connection.current = Some(Current { ticket, fate });
+        if !served {
+            self.state.reply(ticket, &api_versions::unsupported());
+            return Ok(());
+        }
+        let (node, client_host) = (connection.node, connection.client_host.clone());
         let call = Call { ticket, node, version, client_id, client_host: &client_host };
-        api::serve(&mut self.state, &call, key, frame, Serve::Handle)
+        api::serve(&mut self.state, &call, key, body, serve)
             .map_err(|why| format!("{key:?} version {version} of client {client_id:?} cannot be read: {why}"))
     }
 }

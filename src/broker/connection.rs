@@ -39,6 +39,8 @@ pub(super) struct Connection {
     inbox: BytesMut,
     outbox: VecDeque<Bytes>,
     pub(super) current: Option<Current>,
+    /// A fault holds back a request, and what comes behind it.
+    pub(super) held: bool,
     /// Nothing more is read; it is closed when what is to be sent has been sent.
     pub(super) closing: bool,
 }
@@ -51,6 +53,7 @@ impl Connection {
             inbox: BytesMut::new(),
             outbox: VecDeque::new(),
             current: None,
+            held: false,
             closing: false,
         }
     }
@@ -63,7 +66,7 @@ impl Connection {
 
     /// Whether so much waits here that the driver should not read on.
     pub(super) fn is_full(&self) -> bool {
-        self.current.is_some() && self.inbox.len() > FRAME_BYTES_MAX
+        (self.held || self.current.is_some()) && self.inbox.len() > FRAME_BYTES_MAX
     }
 
     /// The next whole request, without its length.
@@ -71,7 +74,7 @@ impl Connection {
     /// # Errors
     /// The length cannot be one.
     pub(super) fn next_frame(&mut self) -> Result<Option<Bytes>, i32> {
-        if self.closing || self.current.is_some() {
+        if self.closing || self.held || self.current.is_some() {
             return Ok(None);
         }
         let Some(length) = self.inbox.first_chunk::<4>() else { return Ok(None) };

@@ -11,7 +11,9 @@
 pub(crate) mod api;
 pub mod cluster;
 mod connection;
+pub mod fault;
 pub(crate) mod fetches;
 pub(crate) mod log;
+pub mod role;
 pub(crate) mod state;
 pub(crate) mod topics;

@@ -96,6 +96,16 @@ impl State {
         uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
     }
 
+    /// One of these, by chance.
+    pub(super) fn any_of<T: Clone>(&mut self, all: &[T]) -> Option<T> {
+        if all.is_empty() { None } else { Some(all[self.random() as usize % all.len()].clone()) }
+    }
+
+    /// When something is to happen though no request came.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.fetches.deadline()
+    }
+
     // ---- answers ----
 
     /// Answers a request, now or after it was parked.
@@ -112,6 +122,11 @@ impl State {
         self.replies.push((ticket, Reply::Nothing));
     }
 
+    /// Nobody waits for the answer any more.
+    pub(super) fn forget(&mut self, ticket: Ticket) {
+        self.fetches.forget(ticket);
+    }
+
     // ---- nodes ----
 
     pub(crate) fn node(&self, id: i32) -> Option<&Node> {
@@ -125,6 +140,42 @@ impl State {
     /// The controller: the first node that is up.
     pub(crate) fn controller(&self) -> i32 {
         self.nodes_up().next().map_or(-1, |node| node.id)
+    }
+
+    /// Takes a node down and gives what it led to others that are up. False if it was down.
+    pub(super) fn stop_node(&mut self, id: i32) -> bool {
+        let Some(node) = self.nodes.iter_mut().find(|node| node.id == id && node.up) else { return false };
+        node.up = false;
+        self.fetches.forget_node(id);
+        let up: Vec<i32> = self.nodes_up().map(|node| node.id).collect();
+        self.lead_anew(id, &up);
+        true
+    }
+
+    /// Brings a node back. What nobody leads since all were down, it leads.
+    pub(super) fn start_node(&mut self, id: i32) {
+        let Some(node) = self.nodes.iter_mut().find(|node| node.id == id && !node.up) else { return };
+        node.up = true;
+        let down: Vec<i32> = self.nodes.iter().filter(|node| !node.up).map(|node| node.id).collect();
+        for node in down {
+            self.lead_anew(node, &[id]);
+        }
+    }
+
+    /// Gives the partitions of a node to others in turn; they stay where they are if there is no other.
+    fn lead_anew(&mut self, from: i32, to: &[i32]) {
+        let led: Vec<(String, i32)> = self
+            .topics
+            .iter()
+            .flat_map(|topic| topic.partitions.iter().zip(0..).map(move |found| (topic, found)))
+            .filter(|(_, (partition, _))| partition.leader == from)
+            .map(|(topic, (_, index))| (topic.name.to_string(), index))
+            .collect();
+        for ((topic, partition), turn) in led.into_iter().zip(0..) {
+            if let Some(to) = to.get(turn % to.len().max(1)) {
+                self.move_leader(&topic, partition, *to);
+            }
+        }
     }
 
     // ---- topics ----
@@ -245,6 +296,14 @@ impl State {
         let mut places = (0..self.nodes.len()).map(|turn| &self.nodes[(first + turn) % self.nodes.len()]);
         places.find(|node| node.up).map_or(-1, |node| node.id)
     }
+
+    /// All groups, by name.
+    pub(super) fn group_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Makes the members of a group join again.
+    pub(super) fn force_rebalance(&mut self, _group: &str) {}
 
     /// Moves a coordinator to the next node.
     pub(crate) fn move_coordinator(&mut self, key: &str) {

@@ -26,13 +26,21 @@ pub(super) struct CommonFlags {
     #[arg(short = 'F', long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Write text, or JSON: one object a line, on stderr too
-    #[arg(long, value_name = "text|json", default_value = "text", value_parser = OutputFormat::parse)]
-    format: OutputFormat,
-
     /// How long a broker that owes an answer may stay silent
     #[arg(long, value_name = "D", default_value = "10s", value_parser = value::timeout_not_zero)]
     pub(super) request_timeout: Duration,
+
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// How much is said, and how.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Common options")]
+pub(super) struct OutputFlags {
+    /// Write text, or JSON: one object a line, on stderr too
+    #[arg(long, value_name = "text|json", default_value = "text", value_parser = OutputFormat::parse)]
+    format: OutputFormat,
 
     /// Say more
     #[arg(short, long, action = ArgAction::Count, conflicts_with = "quiet")]
@@ -41,6 +49,19 @@ pub(super) struct CommonFlags {
     /// Say errors only
     #[arg(short, long)]
     quiet: bool,
+}
+
+impl OutputFlags {
+    pub(super) fn resolve(self) -> Output {
+        Output {
+            format: self.format,
+            verbosity: match (self.verbose, self.quiet) {
+                (_, true) => Verbosity::Errors,
+                (0, false) => Verbosity::Normal,
+                (_, false) => Verbosity::More,
+            },
+        }
+    }
 }
 
 impl CommonFlags {
@@ -70,13 +91,8 @@ impl CommonFlags {
             brokers: brokers.map_or_else(|| vec![("127.0.0.1".to_owned(), 9092)], |list| list.0),
             client_id: layers.property("client.id", value::id)?.unwrap_or_else(|| "keylane".to_owned()),
             client_rack: layers.property("client.rack", value::id)?,
-            format: self.format,
             request_timeout: self.request_timeout,
-            verbosity: match (self.verbose, self.quiet) {
-                (_, true) => Verbosity::Errors,
-                (0, false) => Verbosity::Normal,
-                (_, false) => Verbosity::More,
-            },
+            output: self.output.resolve(),
             from_environment: layers.from_environment,
             warnings: layers.warnings,
         })
@@ -111,7 +127,16 @@ pub enum Verbosity {
     More,
 }
 
-/// What every subcommand needs, resolved.
+/// How much is said, and how, resolved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// How lines are written.
+    pub format: OutputFormat,
+    /// How much is said.
+    pub verbosity: Verbosity,
+}
+
+/// What every client of a cluster needs, resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Common {
     /// Where to find the cluster; never empty.
@@ -121,11 +146,9 @@ pub struct Common {
     /// `client.rack`: a replica there may be read from (KIP-392).
     pub client_rack: Option<String>,
     /// How lines are written.
-    pub format: OutputFormat,
+    pub output: Output,
     /// Silence that is allowed on a connection while an answer is due; not zero.
     pub request_timeout: Duration,
-    /// How much is said.
-    pub verbosity: Verbosity,
     /// Values that came from the environment, to be printed at start.
     pub from_environment: Vec<FromEnvironment>,
     /// To be printed at start.

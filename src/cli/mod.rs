@@ -4,8 +4,12 @@
 //! configuration file and defaults and refuses contradictions; what remains is a plain [`Command`] that the roles run.
 
 mod address;
+#[cfg(feature = "broker")]
+mod broker;
 mod common;
 mod consume;
+#[cfg(feature = "broker")]
+mod fault;
 mod group;
 mod known;
 mod known_names;
@@ -23,7 +27,9 @@ mod usage;
 mod value;
 
 pub use address::Address;
-pub use common::{Common, OutputFormat, Verbosity};
+#[cfg(feature = "broker")]
+pub use broker::Broker;
+pub use common::{Common, Output, OutputFormat, Verbosity};
 pub use consume::Consume;
 pub use group::{GroupCommand, GroupDescribe, GroupReset, ResetTarget, TopicPartitions};
 pub use lag::{Groups, Lag};
@@ -56,18 +62,32 @@ pub enum Command {
     Topic(TopicCommand),
     /// `group`.
     Group(GroupCommand),
+    /// `broker`.
+    #[cfg(feature = "broker")]
+    Broker(Broker),
 }
 
 impl Command {
-    /// What every subcommand needs.
-    pub fn common(&self) -> &Common {
-        match self {
+    /// What every client of a cluster needs; `None` for what is no client.
+    pub fn common(&self) -> Option<&Common> {
+        Some(match self {
             Command::Seed(seed) => &seed.common,
             Command::Sequential(sequential) => &sequential.consume.common,
             Command::Pool(pool) => &pool.consume.common,
             Command::Lag(lag) => &lag.common,
             Command::Topic(topic) => topic.common(),
             Command::Group(group) => group.common(),
+            #[cfg(feature = "broker")]
+            Command::Broker(_) => return None,
+        })
+    }
+
+    /// How lines are written.
+    pub fn output(&self) -> Output {
+        #[cfg(feature = "broker")]
+        if let Command::Broker(broker) = self {
+            return broker.output;
         }
+        self.common().map(|common| common.output).unwrap_or_default()
     }
 }

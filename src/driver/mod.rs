@@ -6,6 +6,8 @@
 
 mod clients;
 mod resolver;
+#[cfg(feature = "broker")]
+pub mod server;
 pub mod signals;
 
 use std::collections::HashMap;
