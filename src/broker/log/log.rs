@@ -190,8 +190,8 @@ impl Log {
         let segment = &self.segments[self.segment_of(offset)];
         let first_index = segment.find(offset);
         let first = segment.batches()[first_index];
-        let fits =
-            |batch: &Entry| batch.base_offset < limit && batch.end_position() - first.position <= bytes_max;
+        let position_max = first.position.saturating_add(bytes_max);
+        let fits = |batch: &Entry| batch.base_offset < limit && batch.end_position() <= position_max;
         let last_index = match segment.batches().partition_point(fits).checked_sub(1) {
             Some(last) if last >= first_index => last,
             _ if at_least_one => first_index,

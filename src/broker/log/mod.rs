@@ -19,6 +19,8 @@ mod log;
 mod model;
 mod producers;
 mod segment;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use batch::ProducedBatch;
 pub(crate) use log::{Appended, Log, ReadResult, TimedOffset};
