@@ -65,7 +65,7 @@ impl Default for ClusterConfig {
 
 /// The nodes of a cluster and everything on them.
 pub struct Cluster {
-    state: State,
+    pub(super) state: State,
     connections: BTreeMap<ConnId, Connection>,
     faults: Faults,
     /// Requests that a fault holds back, and until when.

@@ -112,7 +112,9 @@ impl State {
     pub(crate) fn reply<R: Encodable + HeaderVersion>(&mut self, ticket: Ticket, response: &R) {
         let reply = match frame(ticket, response) {
             Ok(frame) => Reply::Frame(frame),
-            Err(error) => Reply::Bug(error.to_string()),
+            Err(error) => {
+                Reply::Bug(format!("{} version {}: {error}", std::any::type_name::<R>(), ticket.version))
+            }
         };
         self.replies.push((ticket, reply));
     }

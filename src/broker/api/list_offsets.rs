@@ -11,6 +11,9 @@ use super::{Api, Call};
 use crate::broker::log::TimedOffset;
 use crate::broker::state::State;
 
+/// From this version on the answer has leader epochs.
+const EPOCH_FROM: i16 = 4;
+
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 /// The record with the largest timestamp (KIP-734).
@@ -39,6 +42,7 @@ impl Api for ListOffsets {
                 ListOffsetsPartitionResponse::default().with_partition_index(partition.partition_index);
             match find(state, topic, partition, call.node, committed) {
                 Ok((offset, timestamp, epoch)) => {
+                    let epoch = if call.version >= EPOCH_FROM { epoch } else { -1 };
                     response.with_offset(offset).with_timestamp(timestamp).with_leader_epoch(epoch)
                 }
                 Err(code) => refused(partition.partition_index, code),
