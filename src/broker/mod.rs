@@ -17,3 +17,4 @@ pub(crate) mod log;
 pub mod role;
 pub(crate) mod state;
 pub(crate) mod topics;
+pub(crate) mod transactions;
