@@ -19,6 +19,8 @@ mod list_offsets;
 mod metadata;
 mod offset_for_leader_epoch;
 mod produce;
+#[cfg(test)]
+mod write_tests;
 
 use bytes::Bytes;
 use kafka_protocol::messages::{ApiKey, RequestHeader};
