@@ -170,6 +170,7 @@ impl Cluster {
     pub fn poll(&mut self, now: Duration) {
         self.state.now = self.state.now.max(now);
         self.poll_faults();
+        self.state.poll_transactions();
         self.settle();
     }
 

@@ -17,6 +17,7 @@ pub(crate) mod log;
 pub mod role;
 pub(crate) mod state;
 pub(crate) mod topics;
+pub(crate) mod transactions;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a failed step is a failed test")]

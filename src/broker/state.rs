@@ -14,6 +14,7 @@ use super::api::Ticket;
 use super::cluster::ClusterConfig;
 use super::fetches::Fetches;
 use super::topics::{Partition, Topic, Topics};
+use super::transactions::Transactions;
 
 /// A node of the cluster.
 #[derive(Clone, Debug)]
@@ -43,6 +44,7 @@ pub(crate) struct State {
     pub(crate) nodes: Vec<Node>,
     pub(crate) topics: Topics,
     pub(crate) fetches: Fetches,
+    pub(crate) transactions: Transactions,
     /// Coordinators that were moved: how many nodes on from their first place. By key: a group or transactional id.
     coordinator_shifts: BTreeMap<String, usize>,
     /// Answers on their way to the connections.
@@ -63,6 +65,7 @@ impl State {
             now: Duration::ZERO,
             topics: Topics::default(),
             fetches: Fetches::default(),
+            transactions: Transactions::default(),
             coordinator_shifts: BTreeMap::new(),
             replies: Vec::new(),
             random: config.seed,
@@ -103,7 +106,7 @@ impl State {
 
     /// When something is to happen though no request came.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.fetches.deadline()
+        [self.fetches.deadline(), self.transactions.deadline()].into_iter().flatten().min()
     }
 
     // ---- answers ----

@@ -2,6 +2,8 @@
 //!
 //! A handler sees the whole state and answers at once, or parks the ticket with whoever will answer it.
 
+mod add_offsets_to_txn;
+mod add_partitions_to_txn;
 pub(super) mod api_versions;
 mod create_partitions;
 mod create_topics;
@@ -9,11 +11,16 @@ mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
+mod end_txn;
 pub(crate) mod fetch;
 mod find_coordinator;
+mod init_producer_id;
 mod list_offsets;
 mod metadata;
 mod offset_for_leader_epoch;
+mod produce;
+#[cfg(test)]
+mod write_tests;
 
 use bytes::Bytes;
 use kafka_protocol::messages::{ApiKey, RequestHeader};
@@ -104,6 +111,7 @@ macro_rules! served {
 }
 
 served! {
+    produce::Produce,
     fetch::Fetch,
     list_offsets::ListOffsets,
     metadata::Metadata,
@@ -116,6 +124,10 @@ served! {
     describe_configs::DescribeConfigs,
     create_partitions::CreatePartitions,
     describe_cluster::DescribeCluster,
+    init_producer_id::InitProducerId,
+    add_partitions_to_txn::AddPartitionsToTxn,
+    add_offsets_to_txn::AddOffsetsToTxn,
+    end_txn::EndTxn,
 }
 
 /// The versions of an API, if it is served.

@@ -1,0 +1,364 @@
+//! Produce and the transaction APIs through the bytes of a connection: what a client gets to see.
+
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::*;
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request};
+use keylane_protocol::records::{BatchBuilder, Codec, ProducerStamp};
+
+use super::text;
+use crate::broker::cluster::{Cluster, ClusterConfig, ConnId};
+
+const TOPIC: &str = "t";
+const ID: &str = "mover";
+const NOT_LEADER_OR_FOLLOWER: i16 = 6;
+
+struct Client {
+    cluster: Cluster,
+    conns: Vec<ConnId>,
+    now: Duration,
+    correlation: i32,
+}
+
+impl Client {
+    /// Connected to each of `nodes`; the topic has two partitions.
+    fn new(nodes: usize) -> Self {
+        let mut cluster = Cluster::new(ClusterConfig {
+            nodes: (0..nodes).map(|index| ("localhost".to_owned(), 9000 + index as u16)).collect(),
+            topics: vec![(TOPIC.to_owned(), 2)],
+            wall_ms_at_zero: 1_000_000,
+            ..ClusterConfig::default()
+        });
+        let now = Duration::from_secs(1);
+        let connect = |node| cluster.connect(node, "127.0.0.1", now).expect("it is up");
+        let conns = (1..=nodes as i32).map(connect).collect();
+        Client { cluster, conns, now, correlation: 0 }
+    }
+
+    /// Sends a request to a node and takes the answer, if there is one.
+    fn try_ask<R: Request>(&mut self, node: i32, version: i16, request: &R) -> Option<R::Response>
+    where
+        R::Response: HeaderVersion + Decodable,
+    {
+        let conn = self.conns[node as usize - 1];
+        self.correlation += 1;
+        let header = RequestHeader::default()
+            .with_request_api_key(R::KEY)
+            .with_request_api_version(version)
+            .with_correlation_id(self.correlation);
+        let mut body = BytesMut::new();
+        header.encode(&mut body, R::header_version(version)).expect("a header");
+        request.encode(&mut body, version).expect("a request of this version");
+        let mut frame = BytesMut::new();
+        frame.put_i32(body.len() as i32);
+        frame.put(body);
+        self.cluster.receive(conn, &frame, self.now);
+        let mut answer = Bytes::copy_from_slice(self.cluster.outgoing(conn));
+        self.cluster.written(conn, answer.len());
+        assert_eq!(self.cluster.next_notice(), None);
+        if answer.is_empty() {
+            return None;
+        }
+        assert_eq!(answer.get_i32() as usize, answer.len(), "one answer");
+        let header = ResponseHeader::decode(&mut answer, R::Response::header_version(version));
+        assert_eq!(header.expect("a header").correlation_id, self.correlation);
+        let response = R::Response::decode(&mut answer, version).expect("a response");
+        assert!(answer.is_empty());
+        Some(response)
+    }
+
+    fn ask<R: Request>(&mut self, node: i32, version: i16, request: &R) -> R::Response
+    where
+        R::Response: HeaderVersion + Decodable,
+    {
+        self.try_ask(node, version, request).expect("an answer")
+    }
+
+    fn init(&mut self, version: i16) -> InitProducerIdResponse {
+        let request = InitProducerIdRequest::default()
+            .with_transactional_id(Some(text(ID).into()))
+            .with_transaction_timeout_ms(1000)
+            .with_producer_id(ProducerId(-1))
+            .with_producer_epoch(-1);
+        self.ask(1, version, &request)
+    }
+
+    fn stamp(&mut self) -> ProducerStamp {
+        let told = self.init(4);
+        assert_eq!(told.error_code, 0);
+        ProducerStamp {
+            producer_id: told.producer_id.0,
+            producer_epoch: told.producer_epoch,
+            base_sequence: 0,
+            is_transactional: true,
+        }
+    }
+
+    fn add(&mut self, stamp: &ProducerStamp, version: i16, partitions: &[i32]) -> Vec<i16> {
+        let topic = AddPartitionsToTxnTopic::default().with_name(text(TOPIC).into());
+        let request = AddPartitionsToTxnRequest::default()
+            .with_v3_and_below_transactional_id(text(ID).into())
+            .with_v3_and_below_producer_id(ProducerId(stamp.producer_id))
+            .with_v3_and_below_producer_epoch(stamp.producer_epoch)
+            .with_v3_and_below_topics(vec![topic.with_partitions(partitions.to_vec())]);
+        let told = self.ask(1, version, &request);
+        let results = told.results_by_topic_v3_and_below.iter().flat_map(|topic| &topic.results_by_partition);
+        results.map(|result| result.partition_error_code).collect()
+    }
+
+    fn end(&mut self, stamp: &ProducerStamp, version: i16, commit: bool) -> i16 {
+        let request = EndTxnRequest::default()
+            .with_transactional_id(text(ID).into())
+            .with_producer_id(ProducerId(stamp.producer_id))
+            .with_producer_epoch(stamp.producer_epoch)
+            .with_committed(commit);
+        self.ask(1, version, &request).error_code
+    }
+
+    /// Error code and base offset.
+    fn produce(&mut self, stamp: &ProducerStamp, version: i16) -> (i16, i64) {
+        let told = self.ask(1, version, &produce(-1, 0, batch(stamp), stamp.is_transactional));
+        let partition = &told.responses[0].partition_responses[0];
+        (partition.error_code, partition.base_offset)
+    }
+
+    /// High watermark, last stable offset, bytes, producers of aborted transactions.
+    fn fetch(&mut self, committed: bool) -> (i64, i64, usize, Vec<i64>) {
+        let partition = FetchPartition::default().with_partition_max_bytes(1 << 20);
+        let topic = FetchTopic::default().with_topic(text(TOPIC).into()).with_partitions(vec![partition]);
+        let request = FetchRequest::default()
+            .with_max_bytes(1 << 20)
+            .with_isolation_level(i8::from(committed))
+            .with_topics(vec![topic]);
+        let told = self.ask(1, 12, &request);
+        let data = &told.responses[0].partitions[0];
+        assert_eq!(data.error_code, 0);
+        let aborted = data.aborted_transactions.iter().flatten().map(|aborted| aborted.producer_id.0);
+        let size = data.records.as_ref().map_or(0, Bytes::len);
+        (data.high_watermark, data.last_stable_offset, size, aborted.collect())
+    }
+}
+
+fn batch(stamp: &ProducerStamp) -> Bytes {
+    let mut builder = BatchBuilder::new();
+    builder.append(Some(b"k"), Some(b"v"), &[], 5).expect("it fits");
+    builder.finish(Codec::None, stamp).expect("no codec")
+}
+
+fn produce(acks: i16, partition: i32, records: Bytes, transactional: bool) -> ProduceRequest {
+    let data = PartitionProduceData::default().with_index(partition).with_records(Some(records));
+    let topic = TopicProduceData::default().with_name(text(TOPIC).into()).with_partition_data(vec![data]);
+    ProduceRequest::default()
+        .with_transactional_id(transactional.then(|| text(ID).into()))
+        .with_acks(acks)
+        .with_timeout_ms(1000)
+        .with_topic_data(vec![topic])
+}
+
+fn next(stamp: &ProducerStamp, base_sequence: i32) -> ProducerStamp {
+    ProducerStamp { base_sequence, ..*stamp }
+}
+
+#[test]
+fn every_version_is_answered() {
+    for version in 3..=11 {
+        let mut client = Client::new(1);
+        assert_eq!(client.produce(&ProducerStamp::NONE, version), (0, 0), "Produce {version}");
+        let told = client.ask(1, version, &produce(1, 7, batch(&ProducerStamp::NONE), false));
+        assert_eq!(told.responses[0].partition_responses[0].error_code, 3, "Produce {version}");
+    }
+    for (init, add, end) in [(0, 0, 0), (1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 3, 4), (5, 3, 4)] {
+        let mut client = Client::new(1);
+        let told = client.init(init);
+        assert_eq!((told.error_code, told.producer_id.0, told.producer_epoch), (0, 0, 0));
+        let stamp = ProducerStamp { producer_id: 0, producer_epoch: 0, ..ProducerStamp::NONE };
+        assert_eq!(client.add(&stamp, add, &[0, 1]), [0, 0]);
+        assert_eq!(client.end(&stamp, end, true), 0);
+        let stale = ProducerStamp { producer_epoch: 5, ..stamp };
+        let fenced = if add < 2 { 47 } else { 90 };
+        assert_eq!(client.add(&stale, add, &[0]), [fenced]);
+        assert_eq!(client.end(&stale, end, true), fenced);
+    }
+    for version in 0..=4 {
+        let mut client = Client::new(1);
+        let stamp = client.stamp();
+        let request = AddOffsetsToTxnRequest::default()
+            .with_transactional_id(text(ID).into())
+            .with_producer_id(ProducerId(stamp.producer_id))
+            .with_group_id(text("g").into());
+        assert_eq!(client.ask(1, version, &request).error_code, 0);
+        let stale = request.with_producer_epoch(3);
+        assert_eq!(client.ask(1, version, &stale).error_code, if version < 2 { 47 } else { 90 });
+    }
+}
+
+#[test]
+fn a_committed_transaction() {
+    let mut client = Client::new(1);
+    let stamp = client.stamp();
+    assert_eq!(client.add(&stamp, 3, &[0]), [0]);
+    assert_eq!(client.produce(&stamp, 11), (0, 0));
+    let (end, stable, bytes, _) = client.fetch(true);
+    assert_eq!((end, stable, bytes), (1, 0, 0), "not to be seen yet");
+    assert_eq!(client.end(&stamp, 4, true), 0);
+    let (end, stable, bytes, aborted) = client.fetch(true);
+    assert_eq!((end, stable, aborted), (2, 2, vec![]));
+    assert!(bytes > 78, "the record and the marker");
+    assert_eq!(client.add(&stamp, 3, &[0]), [0]);
+    assert_eq!(client.produce(&next(&stamp, 1), 11), (0, 2), "sequences go on");
+}
+
+#[test]
+fn an_aborted_transaction() {
+    let mut client = Client::new(1);
+    let stamp = client.stamp();
+    client.add(&stamp, 3, &[0, 1]);
+    client.produce(&stamp, 11);
+    assert_eq!(client.end(&stamp, 4, false), 0);
+    let (end, stable, _, aborted) = client.fetch(true);
+    assert_eq!((end, stable, aborted), (2, 2, vec![stamp.producer_id]));
+    assert!(client.fetch(false).3.is_empty());
+}
+
+#[test]
+fn partitions_must_be_added_first() {
+    let mut client = Client::new(1);
+    let stamp = client.stamp();
+    assert_eq!(client.produce(&stamp, 10), (48, -1), "INVALID_TXN_STATE");
+    assert_eq!(client.produce(&stamp, 11), (120, -1), "TRANSACTION_ABORTABLE");
+    client.add(&stamp, 3, &[1]);
+    assert_eq!(client.produce(&stamp, 11), (120, -1), "another one was");
+    let told = client.ask(1, 11, &produce(-1, 0, batch(&stamp), false));
+    assert_eq!(told.responses[0].partition_responses[0].error_code, 53, "without a transactional id");
+    assert_eq!(client.add(&stamp, 3, &[0, 9]), [55, 3], "all or none");
+}
+
+#[test]
+fn the_next_producer_of_an_id_fences_the_one_before() {
+    let mut client = Client::new(1);
+    let stamp = client.stamp();
+    client.add(&stamp, 3, &[0]);
+    client.produce(&stamp, 11);
+    assert_eq!(client.init(4).error_code, 51, "CONCURRENT_TRANSACTIONS while the open one is aborted");
+    assert_eq!(client.produce(&next(&stamp, 1), 11), (47, -1));
+    assert_eq!(client.end(&stamp, 4, true), 90);
+    let second = client.stamp();
+    assert_eq!((second.producer_id, second.producer_epoch), (stamp.producer_id, 2));
+    client.add(&second, 3, &[0]);
+    assert_eq!(client.produce(&second, 11), (0, 2));
+    assert_eq!(client.end(&second, 4, true), 0);
+    assert_eq!(client.fetch(true).3, [stamp.producer_id]);
+}
+
+#[test]
+fn the_timeout_aborts() {
+    let mut client = Client::new(1);
+    let stamp = client.stamp();
+    client.add(&stamp, 3, &[0]);
+    client.produce(&stamp, 11);
+    let due = client.cluster.deadline().expect("the timeout");
+    assert_eq!(due, client.now + Duration::from_secs(1));
+    client.now = due;
+    client.cluster.poll(due);
+    assert_eq!(client.fetch(true).1, 2, "the marker is there");
+    assert_eq!(client.produce(&next(&stamp, 1), 11), (47, -1));
+    assert_eq!(client.cluster.deadline(), None);
+}
+
+#[test]
+fn a_batch_that_comes_twice_is_stored_once() {
+    let mut client = Client::new(1);
+    let stamp =
+        ProducerStamp { producer_id: 5, producer_epoch: 0, base_sequence: 0, is_transactional: false };
+    assert_eq!(client.produce(&stamp, 9), (0, 0));
+    assert_eq!(client.produce(&next(&stamp, 1), 9), (0, 1));
+    assert_eq!(client.produce(&stamp, 9), (0, 0));
+    assert_eq!(client.produce(&next(&stamp, 3), 9), (45, -1));
+    assert_eq!(client.fetch(false).0, 2);
+}
+
+#[test]
+fn without_acks_there_is_no_answer() {
+    let mut client = Client::new(1);
+    let none = client.try_ask(1, 9, &produce(0, 0, batch(&ProducerStamp::NONE), false));
+    assert!(none.is_none());
+    assert_eq!(client.fetch(false).0, 1, "but it is stored, and the next request is served");
+    let told = client.ask(1, 9, &produce(2, 0, batch(&ProducerStamp::NONE), false));
+    assert_eq!(told.responses[0].partition_responses[0].error_code, 21);
+}
+
+#[test]
+fn whoever_does_not_lead_says_who_does() {
+    let mut client = Client::new(2);
+    for version in [9, 10] {
+        let records = batch(&ProducerStamp::NONE);
+        let told: Vec<_> =
+            [1, 2].map(|node| client.ask(node, version, &produce(-1, 0, records.clone(), false))).into();
+        let partition = |node: usize| &told[node - 1].responses[0].partition_responses[0];
+        let wrong = if partition(1).error_code == NOT_LEADER_OR_FOLLOWER { 1 } else { 2 };
+        let right = 3 - wrong;
+        assert_eq!(partition(wrong).error_code, NOT_LEADER_OR_FOLLOWER);
+        assert_eq!(partition(right).error_code, 0);
+        let leader = &partition(wrong).current_leader;
+        let endpoints = &told[wrong - 1].node_endpoints;
+        if version < 10 {
+            assert_eq!((leader.leader_id.0, endpoints.len()), (-1, 0));
+        } else {
+            assert_eq!((leader.leader_id.0, leader.leader_epoch), (right as i32, 0));
+            assert_eq!((endpoints[0].node_id.0, endpoints[0].port), (right as i32, 8999 + right as i32));
+        }
+    }
+}
+
+#[test]
+fn the_coordinator_of_an_id_is_one_node() {
+    let mut client = Client::new(3);
+    let request = InitProducerIdRequest::default()
+        .with_transactional_id(Some(text(ID).into()))
+        .with_transaction_timeout_ms(1000)
+        .with_producer_id(ProducerId(-1))
+        .with_producer_epoch(-1);
+    let mut codes: Vec<i16> = (1..=3).map(|node| client.ask(node, 4, &request).error_code).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [0, 16, 16]);
+    let idempotent = request.with_transactional_id(None);
+    for node in 1..=3 {
+        assert_eq!(client.ask(node, 4, &idempotent).error_code, 0, "anybody gives producer ids");
+    }
+}
+
+#[test]
+fn batches_have_a_limit() {
+    let mut client = Client::new(1);
+    let mut builder = BatchBuilder::new();
+    builder.append(None, Some(&vec![0; 1_048_600]), &[], 5).expect("it fits");
+    let large = builder.finish(Codec::None, &ProducerStamp::NONE).expect("no codec");
+    let told = client.ask(1, 9, &produce(-1, 0, large, false));
+    assert_eq!(told.responses[0].partition_responses[0].error_code, 10);
+}
+
+#[test]
+fn a_fetch_that_waits_is_woken_by_the_end_of_a_transaction() {
+    let mut client = Client::new(1);
+    let reader = client.cluster.connect(1, "127.0.0.1", client.now).expect("it is up");
+    let stamp = client.stamp();
+    client.add(&stamp, 3, &[0]);
+    client.produce(&stamp, 11);
+    let partition = FetchPartition::default().with_partition_max_bytes(1 << 20);
+    let topic = FetchTopic::default().with_topic(text(TOPIC).into()).with_partitions(vec![partition]);
+    let request = FetchRequest::default()
+        .with_max_wait_ms(60_000)
+        .with_min_bytes(1)
+        .with_max_bytes(1 << 20)
+        .with_isolation_level(1)
+        .with_topics(vec![topic]);
+    let writer = std::mem::replace(&mut client.conns[0], reader);
+    assert!(client.try_ask(1, 12, &request).is_none(), "nothing is committed");
+    client.conns[0] = writer;
+    client.end(&stamp, 4, true);
+    assert!(!client.cluster.outgoing(reader).is_empty());
+}

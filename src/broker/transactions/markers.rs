@@ -1,0 +1,35 @@
+//! What the end of a transaction does elsewhere: a marker in each of its partitions, and the offsets of its groups.
+
+use super::Ended;
+use crate::broker::state::State;
+
+/// Coordinators never lose their place to an older one here.
+const COORDINATOR_EPOCH: i32 = 0;
+
+impl State {
+    /// Writes the markers of a transaction. Partitions that have been deleted since need none.
+    pub(crate) fn finish_transaction(&mut self, ended: Ended) {
+        let now_ms = self.wall_ms();
+        for (topic, index) in &ended.partitions {
+            let found = self.topics.get_mut(topic).and_then(|topic| topic.partition_mut(*index));
+            let Some(partition) = found else { continue };
+            partition.log.append_marker(
+                ended.producer.id,
+                ended.producer.epoch,
+                ended.commit,
+                COORDINATOR_EPOCH,
+                partition.leader_epoch,
+                now_ms,
+            );
+            self.on_appended(topic, *index);
+        }
+    }
+
+    /// Aborts the transactions whose timeout is over.
+    pub(in crate::broker) fn poll_transactions(&mut self) {
+        let late = self.transactions.poll(self.now);
+        for ended in late {
+            self.finish_transaction(ended);
+        }
+    }
+}
