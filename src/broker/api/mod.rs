@@ -5,15 +5,26 @@
 pub(super) mod api_versions;
 mod create_partitions;
 mod create_topics;
+mod delete_groups;
 mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
+mod describe_groups;
 pub(crate) mod fetch;
 mod find_coordinator;
+mod heartbeat;
+pub(super) mod join_group;
+mod leave_group;
+mod list_groups;
 mod list_offsets;
 mod metadata;
+mod offset_commit;
+mod offset_delete;
+mod offset_fetch;
 mod offset_for_leader_epoch;
+pub(super) mod sync_group;
+mod txn_offset_commit;
 
 use bytes::Bytes;
 use kafka_protocol::messages::{ApiKey, RequestHeader};
@@ -116,6 +127,17 @@ served! {
     describe_configs::DescribeConfigs,
     create_partitions::CreatePartitions,
     describe_cluster::DescribeCluster,
+    offset_commit::OffsetCommit,
+    offset_fetch::OffsetFetch,
+    join_group::JoinGroup,
+    heartbeat::Heartbeat,
+    leave_group::LeaveGroup,
+    sync_group::SyncGroup,
+    describe_groups::DescribeGroups,
+    list_groups::ListGroups,
+    delete_groups::DeleteGroups,
+    offset_delete::OffsetDelete,
+    txn_offset_commit::TxnOffsetCommit,
 }
 
 /// The versions of an API, if it is served.

@@ -13,6 +13,7 @@ mod join;
 mod leave;
 mod member;
 mod messages;
+mod moved;
 mod offsets;
 mod rebalance;
 mod state;
@@ -27,9 +28,7 @@ use std::time::Duration;
 use kafka_protocol::ResponseError;
 
 use self::member::Phase;
-pub(crate) use self::messages::{
-    Claim, JoinRefused, Joined, JoinedMember, Joining, Leaving, Reply, Synced, Syncing,
-};
+pub(crate) use self::messages::{Claim, JoinRefused, Joined, Joining, Leaving, Reply, Synced, Syncing};
 use self::offsets::Offsets;
 pub(crate) use self::offsets::{Commits, Committed};
 use self::state::{Group, Turn};
@@ -200,6 +199,11 @@ impl<T> Groups<T> {
             there
         });
         expired.unwrap_or(false)
+    }
+
+    /// Another node coordinates the group now: whoever waits is told to look for it.
+    pub(crate) fn on_coordinator_moved(&mut self, group: &str, now: Duration) {
+        self.with(group, now, Group::on_coordinator_moved);
     }
 
     // ---- offsets ----

@@ -268,7 +268,9 @@ impl<T> Group<T> {
         }
         if !self.members.is_empty() {
             let leader = self.leader.as_ref().map(|leader| &self.members[leader]);
-            assert!(leader.is_some_and(|leader| leader.protocols.iter().any(|(name, _)| self.all_support(name))));
+            assert!(
+                leader.is_some_and(|leader| leader.protocols.iter().any(|(name, _)| self.all_support(name)))
+            );
         }
     }
 }

@@ -39,7 +39,8 @@ fn a_simple_consumer_commits_to_an_empty_group_only() {
 #[test]
 fn a_member_of_a_group_that_is_gone_is_told_so() {
     let mut bench = Bench::new();
-    let of_version = |bench: &mut Bench, version| bench.groups.commits(&claim("m", 3), version, bench.now).err();
+    let of_version =
+        |bench: &mut Bench, version| bench.groups.commits(&claim("m", 3), version, bench.now).err();
     assert_eq!(of_version(&mut bench, 9), Some(ResponseError::GroupIdNotFound));
     assert_eq!(of_version(&mut bench, 8), Some(ResponseError::IllegalGeneration));
     assert_eq!(bench.state(), "Dead");
@@ -141,7 +142,8 @@ fn everything_committed_is_listed_in_order() {
     for (topic, partition) in [("b", 0), ("a", 10), ("a", 2)] {
         commits.put(topic, partition, at(i64::from(partition))).expect("short metadata");
     }
-    let all: Vec<_> = bench.groups.all_committed("g").map(|(topic, partition, _)| (topic, partition)).collect();
+    let all: Vec<_> =
+        bench.groups.all_committed("g").map(|(topic, partition, _)| (topic, partition)).collect();
     assert_eq!(all, [("a", 2), ("a", 10), ("b", 0)]);
     assert_eq!(bench.groups.all_committed("nothing").count(), 0);
 }

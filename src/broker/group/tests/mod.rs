@@ -4,6 +4,7 @@ mod admin;
 mod commits;
 mod joins;
 mod model;
+mod moved;
 mod rounds;
 mod statics;
 mod syncs;
@@ -94,7 +95,8 @@ impl Bench {
     }
 
     fn sync_with(&mut self, member: &str, generation: i32, assignments: &[(&str, &'static str)]) -> u32 {
-        let share = |(id, share): &(&str, &'static str)| ((*id).to_owned(), Bytes::from_static(share.as_bytes()));
+        let share =
+            |(id, share): &(&str, &'static str)| ((*id).to_owned(), Bytes::from_static(share.as_bytes()));
         self.send_sync(Syncing {
             ticket: 0,
             group: "g".to_owned(),
