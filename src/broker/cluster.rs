@@ -13,6 +13,7 @@ use kafka_protocol::messages::ApiKey;
 
 use super::api::{self, Call, Serve, Ticket, api_versions};
 use super::connection::{Connection, Current, Fate};
+use super::coordinator::GroupSnapshot;
 use super::fault::{Action, Event, Fault, Faults};
 use super::state::{Reply, State};
 
@@ -199,6 +200,23 @@ impl Cluster {
         self.settle();
     }
 
+    /// Makes the members of a group join again, as if one had come or gone.
+    pub fn force_rebalance(&mut self, group: &str) {
+        self.state.force_rebalance(group);
+        self.settle();
+    }
+
+    /// Ends the session of a member of a group.
+    pub fn expire_member(&mut self, group: &str, member: &str) {
+        self.state.expire_member(group, member);
+        self.settle();
+    }
+
+    /// A group as it is now, with its committed offsets; `None` if there is none.
+    pub fn group(&self, group: &str) -> Option<GroupSnapshot> {
+        self.state.group_snapshot(group)
+    }
+
     /// Cuts a node's connections and refuses new ones; others lead and coordinate what it did.
     pub fn stop_node(&mut self, node: i32, now: Duration) {
         self.state.now = self.state.now.max(now);
@@ -289,6 +307,7 @@ impl Cluster {
     fn settle(&mut self) {
         loop {
             self.state.poll_fetches();
+            self.state.poll_groups();
             let replies = std::mem::take(&mut self.state.replies);
             if replies.is_empty() {
                 return;

@@ -11,8 +11,10 @@
 pub(crate) mod api;
 pub mod cluster;
 mod connection;
+pub mod coordinator;
 pub mod fault;
 pub(crate) mod fetches;
+pub(crate) mod group;
 pub(crate) mod log;
 pub mod role;
 pub(crate) mod state;

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::api::Ticket;
 use super::cluster::ClusterConfig;
 use super::fetches::Fetches;
+use super::group::Groups;
 use super::topics::{Partition, Topic, Topics};
 use super::transactions::Transactions;
 
@@ -45,6 +46,7 @@ pub(crate) struct State {
     pub(crate) topics: Topics,
     pub(crate) fetches: Fetches,
     pub(crate) transactions: Transactions,
+    pub(crate) groups: Groups<Ticket>,
     /// Coordinators that were moved: how many nodes on from their first place. By key: a group or transactional id.
     coordinator_shifts: BTreeMap<String, usize>,
     /// Answers on their way to the connections.
@@ -66,6 +68,7 @@ impl State {
             topics: Topics::default(),
             fetches: Fetches::default(),
             transactions: Transactions::default(),
+            groups: Groups::new(config.initial_rebalance_delay),
             coordinator_shifts: BTreeMap::new(),
             replies: Vec::new(),
             random: config.seed,
@@ -106,7 +109,8 @@ impl State {
 
     /// When something is to happen though no request came.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        [self.fetches.deadline(), self.transactions.deadline()].into_iter().flatten().min()
+        let all = [self.fetches.deadline(), self.transactions.deadline(), self.groups_deadline()];
+        all.into_iter().flatten().min()
     }
 
     // ---- answers ----
@@ -149,22 +153,26 @@ impl State {
 
     /// Takes a node down and gives what it led to others that are up. False if it was down.
     pub(super) fn stop_node(&mut self, id: i32) -> bool {
+        let coordinators = self.group_coordinators();
         let Some(node) = self.nodes.iter_mut().find(|node| node.id == id && node.up) else { return false };
         node.up = false;
         self.fetches.forget_node(id);
         let up: Vec<i32> = self.nodes_up().map(|node| node.id).collect();
         self.lead_anew(id, &up);
+        self.follow_coordinators(&coordinators);
         true
     }
 
     /// Brings a node back. What nobody leads since all were down, it leads.
     pub(super) fn start_node(&mut self, id: i32) {
+        let coordinators = self.group_coordinators();
         let Some(node) = self.nodes.iter_mut().find(|node| node.id == id && !node.up) else { return };
         node.up = true;
         let down: Vec<i32> = self.nodes.iter().filter(|node| !node.up).map(|node| node.id).collect();
         for node in down {
             self.lead_anew(node, &[id]);
         }
+        self.follow_coordinators(&coordinators);
     }
 
     /// Gives the partitions of a node to others in turn; they stay where they are if there is no other.
@@ -224,6 +232,7 @@ impl State {
         for index in 0..topic.partitions.len() {
             self.fetches.touch(name, i32::try_from(index).unwrap_or(i32::MAX));
         }
+        self.groups.on_topic_deleted(name);
         Some(topic)
     }
 
@@ -302,17 +311,11 @@ impl State {
         places.find(|node| node.up).map_or(-1, |node| node.id)
     }
 
-    /// All groups, by name.
-    pub(super) fn group_names(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// Makes the members of a group join again.
-    pub(super) fn force_rebalance(&mut self, _group: &str) {}
-
     /// Moves a coordinator to the next node.
     pub(crate) fn move_coordinator(&mut self, key: &str) {
+        let coordinators = self.group_coordinators();
         *self.coordinator_shifts.entry(key.to_owned()).or_default() += 1;
+        self.follow_coordinators(&coordinators);
     }
 
     /// NOT_COORDINATOR, if another node than `node` coordinates the group.

@@ -7,18 +7,29 @@ mod add_partitions_to_txn;
 pub(super) mod api_versions;
 mod create_partitions;
 mod create_topics;
+mod delete_groups;
 mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
+mod describe_groups;
 mod end_txn;
 pub(crate) mod fetch;
 mod find_coordinator;
+mod heartbeat;
 mod init_producer_id;
+pub(super) mod join_group;
+mod leave_group;
+mod list_groups;
 mod list_offsets;
 mod metadata;
+mod offset_commit;
+mod offset_delete;
+mod offset_fetch;
 mod offset_for_leader_epoch;
 mod produce;
+pub(super) mod sync_group;
+mod txn_offset_commit;
 #[cfg(test)]
 mod write_tests;
 
@@ -128,6 +139,17 @@ served! {
     add_partitions_to_txn::AddPartitionsToTxn,
     add_offsets_to_txn::AddOffsetsToTxn,
     end_txn::EndTxn,
+    offset_commit::OffsetCommit,
+    offset_fetch::OffsetFetch,
+    join_group::JoinGroup,
+    heartbeat::Heartbeat,
+    leave_group::LeaveGroup,
+    sync_group::SyncGroup,
+    describe_groups::DescribeGroups,
+    list_groups::ListGroups,
+    delete_groups::DeleteGroups,
+    offset_delete::OffsetDelete,
+    txn_offset_commit::TxnOffsetCommit,
 }
 
 /// The versions of an API, if it is served.

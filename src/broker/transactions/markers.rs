@@ -7,7 +7,8 @@ use crate::broker::state::State;
 const COORDINATOR_EPOCH: i32 = 0;
 
 impl State {
-    /// Writes the markers of a transaction. Partitions that have been deleted since need none.
+    /// Writes the markers of a transaction, and makes its offsets count or go. Partitions that have been deleted since
+    /// need no marker.
     pub(crate) fn finish_transaction(&mut self, ended: Ended) {
         let now_ms = self.wall_ms();
         for (topic, index) in &ended.partitions {
@@ -23,6 +24,7 @@ impl State {
             );
             self.on_appended(topic, *index);
         }
+        self.groups.on_transaction_end(ended.producer.id, ended.commit);
     }
 
     /// Aborts the transactions whose timeout is over.

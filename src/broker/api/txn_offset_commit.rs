@@ -1,0 +1,91 @@
+//! TxnOffsetCommit: <https://kafka.apache.org/protocol#The_Messages_TxnOffsetCommit>. The offsets count when the
+//! producer's transaction is committed.
+
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::txn_offset_commit_request::TxnOffsetCommitRequestPartition;
+use kafka_protocol::messages::txn_offset_commit_response::{
+    TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
+};
+use kafka_protocol::messages::{ApiKey, TxnOffsetCommitRequest, TxnOffsetCommitResponse};
+
+use super::{Api, Call};
+use crate::broker::coordinator::exists;
+use crate::broker::group::{Claim, Committed};
+use crate::broker::state::State;
+use crate::broker::transactions::Producer;
+
+pub(crate) struct TxnOffsetCommit;
+
+impl Api for TxnOffsetCommit {
+    const KEY: ApiKey = ApiKey::TxnOffsetCommit;
+    const VERSIONS: (i16, i16) = (0, 4);
+    type Request = TxnOffsetCommitRequest;
+    type Response = TxnOffsetCommitResponse;
+
+    fn handle(
+        state: &mut State,
+        call: &Call<'_>,
+        request: TxnOffsetCommitRequest,
+    ) -> Option<TxnOffsetCommitResponse> {
+        if let Some(code) = state.coordinator_error(&request.group_id, call.node) {
+            return Some(Self::refuse(&request, call, code));
+        }
+        let claim = Claim {
+            group: &request.group_id,
+            member: &request.member_id,
+            instance: request.group_instance_id.as_deref(),
+            generation: request.generation_id,
+        };
+        let topics = &state.topics;
+        let mut named = request.topics.iter();
+        if !named.any(|topic| topic.partitions.iter().any(|p| exists(topics, &topic.name, p.partition_index)))
+        {
+            // Without a partition that exists the group is not asked, nor made.
+            return Some(respond(&request, |_, _| ResponseError::UnknownTopicOrPartition.code()));
+        }
+        let producer = Producer { id: request.producer_id.0, epoch: request.producer_epoch };
+        let verified =
+            state.transactions.verify_group(&request.transactional_id, producer, &request.group_id);
+        if let Err(error) = verified {
+            return Some(Self::refuse(&request, call, error.code()));
+        }
+        let mut commits = state.groups.transactional_commits(&claim, request.producer_id.0);
+        Some(respond(&request, |topic, partition| {
+            if !exists(topics, topic, partition.partition_index) {
+                return ResponseError::UnknownTopicOrPartition.code();
+            }
+            let committed = Committed {
+                offset: partition.committed_offset,
+                leader_epoch: partition.committed_leader_epoch,
+                metadata: partition.committed_metadata.as_deref().unwrap_or_default().to_owned(),
+            };
+            let outcome = match &mut commits {
+                Ok(commits) => commits.put(topic, partition.partition_index, committed),
+                Err(error) => Err(*error),
+            };
+            outcome.map_or_else(|error| error.code(), |()| 0)
+        }))
+    }
+
+    fn refuse(request: &TxnOffsetCommitRequest, _: &Call<'_>, code: i16) -> TxnOffsetCommitResponse {
+        respond(request, |_, _| code)
+    }
+}
+
+/// An answer with a code for each partition, found in order.
+fn respond(
+    request: &TxnOffsetCommitRequest,
+    mut code: impl FnMut(&str, &TxnOffsetCommitRequestPartition) -> i16,
+) -> TxnOffsetCommitResponse {
+    let topics = request.topics.iter().map(|topic| {
+        let partitions = topic.partitions.iter().map(|partition| {
+            TxnOffsetCommitResponsePartition::default()
+                .with_partition_index(partition.partition_index)
+                .with_error_code(code(&topic.name, partition))
+        });
+        TxnOffsetCommitResponseTopic::default()
+            .with_name(topic.name.clone())
+            .with_partitions(partitions.collect())
+    });
+    TxnOffsetCommitResponse::default().with_topics(topics.collect())
+}
