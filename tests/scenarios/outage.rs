@@ -3,19 +3,32 @@
 use std::time::Duration;
 
 use crate::child::{Keylane, Stream};
-use crate::kafka::{Cluster, LIMIT, full, wait_until};
+use crate::cluster::{Cluster, LIMIT, full, wait_until};
 use crate::ledger::{History, LEDGER, assert_ordered, ledger};
 
 #[test]
-fn a_broker_that_is_away_for_five_seconds_stops_nobody() {
+fn a_kafka_that_is_away_for_five_seconds_stops_nobody() {
     let Some(kafka) = Cluster::own("broker", None, &[]) else { return };
-    outage(&kafka, &[]);
+    let away = |stop: &[&str]| {
+        kafka.script("stop", stop);
+        std::thread::sleep(Duration::from_secs(5));
+        kafka.script("start", &[]);
+    };
+    outage(&kafka, || away(&[]));
     if full() {
-        outage(&kafka, &["--kill"]);
+        outage(&kafka, || away(&["--kill"]));
     }
 }
 
-fn outage(kafka: &Cluster, stop: &[&str]) {
+#[test]
+fn a_node_of_our_own_broker_that_is_away_stops_nobody() {
+    let mut dev = Cluster::dev(&["--fault", "node:restart=3s,every=4s,times=1,after=2s"]);
+    outage(&dev, || ());
+    let said = dev.end_dev().stderr;
+    assert!(said.contains("times=1,after=2s: 1 times"), "{said}");
+}
+
+fn outage(kafka: &Cluster, away: impl FnOnce()) {
     let topic = kafka.topic(6, &[]);
     let (pool_group, sequential_group) = (format!("{topic}-pool"), format!("{topic}-sequential"));
     let mut seed = kafka.keylane(&[
@@ -58,10 +71,7 @@ fn outage(kafka: &Cluster, stop: &[&str]) {
     let mut lag = kafka.keylane(&["lag", "-g", &pool_group, "-i", "500ms"]);
     lag.wait_lines(Stream::Out, 1, LIMIT);
 
-    kafka.script("stop", stop);
-    std::thread::sleep(Duration::from_secs(5));
-    kafka.script("start", &[]);
-
+    away();
     let sent = seed.wait_exit(3 * LIMIT);
     assert_eq!(sent.code, Some(0), "{sent}");
     assert_eq!((sent.done("sent"), sent.done("failed")), (Some("12000"), Some("0")), "{sent}");

@@ -1,6 +1,6 @@
 //! Older brokers: 3.9 on KRaft, 2.8 with ZooKeeper.
 
-use crate::kafka::{Cluster, LIMIT};
+use crate::cluster::{Cluster, LIMIT};
 use crate::ledger::{History, LEDGER, assert_ordered, ledger};
 use crate::rebalance::assigned;
 
@@ -24,7 +24,7 @@ fn work(kafka: &Cluster) {
     let mut first = kafka.keylane(&args);
     first.wait_lines(crate::child::Stream::Out, 100, LIMIT);
     let mut second = kafka.keylane(&args);
-    crate::kafka::wait_until("three partitions each", LIMIT, || {
+    crate::cluster::wait_until("three partitions each", LIMIT, || {
         (assigned(&first).1.len() == 3 && assigned(&second).1.len() == 3).then_some(())
     });
     let mut history = History::default();

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::child::{Keylane, Stream};
-use crate::kafka::{Cluster, LIMIT, have, repository, size, wait_until};
+use crate::cluster::{Cluster, LIMIT, have, repository, size, wait_until};
 use crate::ledger::LEDGER;
 use crate::rebalance::assigned;
 
@@ -38,7 +38,7 @@ fn franz() -> Option<String> {
     build.args(["build", "-o", &program, "."]).current_dir(repository("tests/peers/franz"));
     let output = build.output().expect("go runs");
     if !output.status.success() {
-        crate::kafka::say(&format!(
+        crate::cluster::say(&format!(
             "franz-go cannot be built here: {}",
             String::from_utf8_lossy(&output.stderr)
         ));
@@ -51,7 +51,10 @@ fn franz() -> Option<String> {
 /// Java's producer puts these keys.
 #[test]
 fn all_clients_read_what_seed_wrote() {
-    let Some(kafka) = Cluster::shared() else { return };
+    Cluster::each_for_peers(all_read_the_same);
+}
+
+fn all_read_the_same(kafka: &Cluster) {
     let by_java = kafka.topic(6, &[]);
     kafka.run_java("Produce.java", &[kafka.brokers(), &by_java, "records=320", "keys=32"]);
     let java_partitions = key_partitions(&read(&kafka, &by_java));
@@ -150,7 +153,10 @@ fn owned_by_java(member: &Keylane) -> BTreeSet<i32> {
 
 /// keylane is in the group first, or Java is: the first member leads.
 fn share(keylane_assignors: &str, java_assignors: &str, java_leads: bool) {
-    let Some(kafka) = Cluster::shared() else { return };
+    Cluster::each_for_peers(|kafka| share_on(kafka, keylane_assignors, java_assignors, java_leads));
+}
+
+fn share_on(kafka: &Cluster, keylane_assignors: &str, java_assignors: &str, java_leads: bool) {
     let topic = kafka.topic(6, &[]);
     kafka.seed(&topic, 4000, 64, &[]);
     let java_assignors = format!("assignors={java_assignors}");
@@ -257,7 +263,10 @@ fn defaults_of_both() {
 /// The offsets that these tests ask keylane for are those that Java's tool reads.
 #[test]
 fn javas_tool_reads_the_same_offsets() {
-    let Some(kafka) = Cluster::shared() else { return };
+    Cluster::each_for_peers(same_offsets);
+}
+
+fn same_offsets(kafka: &Cluster) {
     let topic = kafka.topic(3, &[]);
     kafka.seed(&topic, 900, 32, &[]);
     kafka.run(&["pool", "-t", &topic, "-g", &topic, "--work-delay", "0", "-n", "500"]);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::child::{Keylane, Stream};
-use crate::kafka::{Cluster, LIMIT, size, wait_until};
+use crate::cluster::{Cluster, LIMIT, size, wait_until};
 use crate::ledger::{Entry, History, LEDGER, assert_ordered, ledger};
 use crate::rebalance::assigned;
 
@@ -13,7 +13,7 @@ const COMMITTED_WITHIN: Duration = Duration::from_millis(2000);
 
 #[test]
 fn a_killed_run_loses_nothing_and_repeats_little() {
-    let Some(kafka) = Cluster::shared() else { return };
+    let kafka = Cluster::any();
     let rounds = size(3, 20);
     let topic = kafka.topic(6, &[]);
     kafka.seed(&topic, rounds * 4000 + 4000, 32, &[]);
@@ -52,7 +52,7 @@ fn a_killed_run_loses_nothing_and_repeats_little() {
 /// The other member takes over when the session has ended, and repeats only what was not committed.
 #[test]
 fn a_killed_members_partitions_go_to_the_other() {
-    let Some(kafka) = Cluster::shared() else { return };
+    let kafka = Cluster::any();
     let topic = kafka.topic(6, &[]);
     kafka.seed(&topic, 20_000, 64, &[]);
     let mut stays = start(&kafka, &topic, &["--work-delay", "10ms"]);

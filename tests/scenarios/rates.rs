@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use crate::child::{Exit, Stream};
-use crate::kafka::{Cluster, LIMIT, full, size};
+use crate::cluster::{Cluster, LIMIT, full, size};
 
 fn rate(exit: &Exit) -> f64 {
     let rate = exit.done("rate").unwrap_or_else(|| panic!("{exit}"));
@@ -20,7 +20,7 @@ fn measure(kafka: &Cluster, topic: &str, way: &[&str], least: f64, most: f64) ->
     args.extend(&way[1..]);
     let exit = kafka.run(&args);
     let rate = rate(&exit);
-    crate::kafka::say(&format!("{}: {rate:.1} records/s", way.join(" ")));
+    crate::cluster::say(&format!("{}: {rate:.1} records/s", way.join(" ")));
     let least = if full() { least } else { least * 0.75 };
     assert!(rate >= least && rate <= most, "{way:?}: {rate} records/s, not {least} to {most}\n{exit}");
     exit
@@ -44,7 +44,7 @@ fn limit(exit: &Exit) -> String {
 
 #[test]
 fn sequential_manages_one_record_a_delay() {
-    let Some(kafka) = Cluster::alone() else { return };
+    let kafka = Cluster::alone();
     let topic = backlog(&kafka, size(300, 1500), 32);
     measure(&kafka, &topic, &["sequential", "--work-delay", "10ms"], 95.0, 100.0);
     measure(&kafka, &topic, &["pool", "-w", "1", "--work-delay", "10ms"], 95.0, 100.0);
@@ -71,7 +71,7 @@ fn sequential_manages_one_record_a_delay() {
 
 #[test]
 fn a_pool_manages_what_its_workers_and_keys_allow() {
-    let Some(kafka) = Cluster::alone() else { return };
+    let kafka = Cluster::alone();
     let topic = backlog(&kafka, size(3200, 8000), 32);
     let lanes = measure(&kafka, &topic, &["pool", "--work-delay", "10ms"], 780.0, 800.0);
     assert_eq!(limit(&lanes), "workers");
@@ -85,7 +85,7 @@ fn a_pool_manages_what_its_workers_and_keys_allow() {
 
 #[test]
 fn few_keys_limit_a_pool() {
-    let Some(kafka) = Cluster::alone() else { return };
+    let kafka = Cluster::alone();
     for (keys, least, most) in [(4, 380.0, 400.0), (1, 95.0, 100.0)] {
         let topic = backlog(&kafka, size(4, 10) * 100 * keys, keys);
         let exit = measure(&kafka, &topic, &["pool", "-w", "16", "--work-delay", "10ms"], least, most);
@@ -96,7 +96,7 @@ fn few_keys_limit_a_pool() {
 /// A stream of 1000 records a second: one thread falls behind by 900 a second, in a straight line; a pool catches up.
 #[test]
 fn lag_grows_under_sequential_and_falls_under_a_pool() {
-    let Some(kafka) = Cluster::alone() else { return };
+    let kafka = Cluster::alone();
     let topic = kafka.topic(6, &[]);
     let mut seed = kafka.keylane(&["seed", "-t", &topic, "-n", "0", "--rate", "1000"]);
     let mut sequential = kafka.keylane(&["sequential", "-t", &topic, "-g", &topic, "--work-delay", "10ms"]);
@@ -111,7 +111,7 @@ fn lag_grows_under_sequential_and_falls_under_a_pool() {
     let points = &points[points.len().saturating_sub(seconds as usize)..];
     let ((first_time, first), (last_time, last)) = (points[0], points[points.len() - 1]);
     let slope = (last - first) / (last_time - first_time);
-    crate::kafka::say(&format!("lag grew by {slope:.0} a second"));
+    crate::cluster::say(&format!("lag grew by {slope:.0} a second"));
     let tolerance = if full() { 30.0 } else { 150.0 };
     assert!((slope - 900.0).abs() <= tolerance, "lag grew by {slope} a second: {points:?}");
     // Straight: no point is off the line by more than what two commits bring.

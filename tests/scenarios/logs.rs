@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::child::{Exit, Keylane};
-use crate::kafka::{Cluster, LIMIT, wait_until};
+use crate::cluster::{Cluster, LIMIT, wait_until};
 use crate::ledger::{History, LEDGER, ledger};
 
 /// Runs a pool to the end of the topic and checks that everything is committed.
@@ -59,7 +59,7 @@ fn handled(child: &Keylane) -> BTreeSet<(i32, i64)> {
 
 #[test]
 fn every_codec_of_the_java_producer() {
-    let Some(kafka) = Cluster::shared() else { return };
+    let Some(kafka) = Cluster::real() else { return };
     for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
         let topic = kafka.topic(3, &[]);
         let compression = format!("compression={codec}");
@@ -86,7 +86,7 @@ fn every_codec_of_the_java_producer() {
 
 #[test]
 fn null_and_empty_keys_and_values() {
-    let Some(kafka) = Cluster::shared() else { return };
+    let Some(kafka) = Cluster::real() else { return };
     for null_key in ["spread", "lane"] {
         let topic = kafka.topic(2, &[]);
         kafka.run_java(
@@ -103,7 +103,7 @@ fn null_and_empty_keys_and_values() {
 
 #[test]
 fn aborted_and_open_transactions() {
-    let Some(kafka) = Cluster::shared() else { return };
+    let Some(kafka) = Cluster::real() else { return };
     let topic = kafka.topic(2, &[]);
     kafka.run_java(
         "Txn.java",
@@ -156,7 +156,7 @@ fn aborted_and_open_transactions() {
 
 #[test]
 fn a_compacted_log_with_gaps() {
-    let Some(kafka) = Cluster::shared() else { return };
+    let Some(kafka) = Cluster::real() else { return };
     let topic = kafka.topic(
         1,
         &[
@@ -189,7 +189,7 @@ fn a_compacted_log_with_gaps() {
 
 #[test]
 fn a_log_whose_beginning_was_deleted() {
-    let Some(kafka) = Cluster::shared() else { return };
+    let Some(kafka) = Cluster::real() else { return };
     let topic = kafka.topic(1, &[]);
     kafka.seed(&topic, 3000, 10, &[]);
     // A commit at 100 that the log no longer reaches down to, and a group that starts afresh.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::child::{Keylane, Stream};
-use crate::kafka::{Cluster, LIMIT, full, wait_until};
+use crate::cluster::{Cluster, LIMIT, full, wait_until};
 use crate::ledger::{Entry, History, LEDGER, assert_ordered, ledger};
 
 /// What the last `assigned` line of a member names, and when it came.
@@ -36,7 +36,7 @@ fn pool(kafka: &Cluster, topic: &str, more: &[&str]) -> Keylane {
 
 #[test]
 fn two_pools_share_a_topic_and_hand_it_back() {
-    let Some(kafka) = Cluster::shared() else { return };
+    let kafka = Cluster::any();
     let topic = kafka.topic(6, &[]);
     kafka.seed(&topic, 30_000, 64, &[]);
     let mut first = pool(&kafka, &topic, &["--work-delay", "10ms"]);
@@ -96,7 +96,7 @@ fn two_pools_share_a_topic_and_hand_it_back() {
 /// Members with a list of eager assignors give up everything and get a share back.
 #[test]
 fn eager_members_drain_before_they_join_again() {
-    let Some(kafka) = Cluster::shared() else { return };
+    let kafka = Cluster::any();
     for assignor in ["range", "roundrobin", "sticky"] {
         let topic = kafka.topic(6, &[]);
         kafka.seed(&topic, 6000, 512, &[]);
@@ -128,7 +128,7 @@ fn eager_members_drain_before_they_join_again() {
 
 #[test]
 fn a_partition_added_in_mid_run_is_read() {
-    let Some(kafka) = Cluster::shared() else { return };
+    let Some(kafka) = Cluster::real() else { return };
     let topic = kafka.topic(2, &[]);
     kafka.seed(&topic, 500, 32, &[]);
     let mut child = pool(&kafka, &topic, &["--work-delay", "1ms"]);

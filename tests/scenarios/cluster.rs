@@ -1,4 +1,5 @@
-//! Real brokers: the shared ones of `KEYLANE_TEST_KAFKA`, or a cluster of a test's own; topics, records, offsets.
+//! Brokers: `keylane broker` for one test, the Kafka of `KEYLANE_TEST_KAFKA`, or a Kafka of a test's own; topics,
+//! records, offsets.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -36,10 +37,17 @@ enum Turn {
 /// Brokers to test against.
 pub struct Cluster {
     brokers: String,
-    /// Set for a cluster that this test has started.
-    name: Option<String>,
-    version: Option<String>,
+    kind: Kind,
     _turn: Turn,
+}
+
+enum Kind {
+    /// `keylane broker`, which ends with this.
+    Dev(Keylane),
+    /// The one of `KEYLANE_TEST_KAFKA`.
+    Shared,
+    /// One that this test has started by `scripts/kafka`.
+    Own { name: String, version: Option<String> },
 }
 
 /// Offsets of a partition as a group sees it.
@@ -50,23 +58,70 @@ pub struct Offsets {
 }
 
 impl Cluster {
-    /// The brokers of `KEYLANE_TEST_KAFKA`.
-    pub fn shared() -> Option<Self> {
-        let brokers = asked_for()?;
+    /// The Kafka of `KEYLANE_TEST_KAFKA`, or a broker of keylane's own.
+    pub fn any() -> Self {
         let turn = Turn::Shared(QUIET.read().unwrap_or_else(PoisonError::into_inner));
-        Some(Self { brokers, name: None, version: None, _turn: turn })
+        Self::begin(turn)
     }
 
     /// The same, while no other test runs.
-    pub fn alone() -> Option<Self> {
-        let brokers = asked_for()?;
+    pub fn alone() -> Self {
         let turn = Turn::Alone(QUIET.write().unwrap_or_else(PoisonError::into_inner));
-        Some(Self { brokers, name: None, version: None, _turn: turn })
+        Self::begin(turn)
+    }
+
+    fn begin(turn: Turn) -> Self {
+        match kafka() {
+            Some(brokers) => Self { brokers, kind: Kind::Shared, _turn: turn },
+            None => Self::start_dev(&[], turn),
+        }
+    }
+
+    /// A broker of keylane's own, with these arguments more.
+    pub fn dev(args: &[&str]) -> Self {
+        Self::start_dev(args, Turn::Shared(QUIET.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn start_dev(args: &[&str], turn: Turn) -> Self {
+        let mut all = vec!["broker", "--listen", "127.0.0.1:0", "--retain", "1GiB"];
+        all.extend(args);
+        let child = Keylane::run_bare(&all, &[]);
+        let line = child.wait_line("listening: ", LIMIT);
+        let brokers = line.text.trim_start_matches("listening: ").to_owned();
+        Self { brokers, kind: Kind::Dev(child), _turn: turn }
+    }
+
+    /// The Kafka of `KEYLANE_TEST_KAFKA`, for what only a real one has; none without it.
+    pub fn real() -> Option<Self> {
+        kafka()?;
+        Some(Self::any())
+    }
+
+    /// Where peers can run (Java comes with `scripts/kafka`), first the real Kafka, then a broker of keylane's own, which
+    /// has to serve them too.
+    pub fn each_for_peers(mut test: impl FnMut(&Cluster)) {
+        if let Some(kafka) = Self::real() {
+            test(&kafka);
+            drop(kafka);
+            test(&Self::dev(&[]));
+        }
+    }
+
+    /// Whether this is not Kafka but keylane's own broker.
+    pub fn is_dev(&self) -> bool {
+        matches!(self.kind, Kind::Dev(_))
+    }
+
+    /// Stops keylane's own broker and answers what it said.
+    pub fn end_dev(&mut self) -> Exit {
+        let Kind::Dev(child) = &mut self.kind else { panic!("not a broker of keylane's own") };
+        child.signal("TERM");
+        child.wait_exit(LIMIT)
     }
 
     /// A new cluster, removed at the end; `start` are further arguments of `scripts/kafka start`.
     pub fn own(name: &str, version: Option<&str>, start: &[&str]) -> Option<Self> {
-        asked_for()?;
+        kafka()?;
         let turn = Turn::Shared(QUIET.read().unwrap_or_else(PoisonError::into_inner));
         let name = format!("test-{name}");
         // What an interrupted run has left.
@@ -80,7 +135,8 @@ impl Cluster {
             .find_map(|line| line.strip_prefix("KAFKA_BROKERS="))
             .unwrap_or_else(|| panic!("no KAFKA_BROKERS= in {answer}"))
             .to_owned();
-        Some(Self { brokers, name: Some(name), version: version.map(str::to_owned), _turn: turn })
+        let kind = Kind::Own { name, version: version.map(str::to_owned) };
+        Some(Self { brokers, kind, _turn: turn })
     }
 
     pub fn brokers(&self) -> &str {
@@ -89,7 +145,7 @@ impl Cluster {
 
     /// A verb of `scripts/kafka` on this test's own cluster.
     pub fn script(&self, verb: &str, args: &[&str]) {
-        let name = self.name.as_deref().expect("a cluster of its own");
+        let Kind::Own { name, .. } = &self.kind else { panic!("not a cluster of its own") };
         let mut all = vec![verb, "--name", name];
         all.extend(args);
         script(&all);
@@ -172,7 +228,7 @@ impl Cluster {
     pub fn java(&self, program: &str, args: &[&str]) -> Keylane {
         let mut command = Command::new(repository("scripts/kafka"));
         command.arg("run");
-        if let Some(version) = &self.version {
+        if let Kind::Own { version: Some(version), .. } = &self.kind {
             command.args(["--version", version]);
         }
         command.arg(if program.ends_with(".java") {
@@ -194,7 +250,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if let Some(name) = &self.name {
+        if let Kind::Own { name, .. } = &self.kind {
             let mut command = Command::new(repository("scripts/kafka"));
             let _ = command.args(["clean", "--name", name]).output();
         }
@@ -231,18 +287,21 @@ pub fn repository(path: &str) -> String {
     format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))
 }
 
-fn asked_for() -> Option<String> {
+/// What `KEYLANE_TEST_KAFKA` names.
+pub fn kafka() -> Option<String> {
     static SAID: Once = Once::new();
     let brokers = std::env::var(BROKERS).ok().filter(|brokers| !brokers.is_empty());
     if brokers.is_none() {
-        SAID.call_once(|| say(&format!("skipped: {BROKERS}=HOST:PORT names no Kafka to test against")));
+        SAID.call_once(|| {
+            say(&format!("{BROKERS}=HOST:PORT names no Kafka: what needs a real one is left out"))
+        });
     }
     brokers
 }
 
 /// Past the capture of the test harness, which hides what a passing test prints.
 pub fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "real Kafka: {line}");
+    let _ = writeln!(std::io::stderr(), "scenarios: {line}");
 }
 
 fn script(args: &[&str]) -> String {
