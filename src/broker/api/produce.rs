@@ -1,6 +1,5 @@
 //! Produce: <https://kafka.apache.org/protocol#The_Messages_Produce>.
 
-use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::produce_response::{
@@ -85,7 +84,7 @@ fn append(
 ) -> Result<Appended, i16> {
     let bytes_max = bytes_max(state, topic);
     let partition = state.led_partition(topic, data.index, call.node, -1)?;
-    let records = data.records.clone().unwrap_or_else(Bytes::new);
+    let records = data.records.clone().unwrap_or_default();
     let batch = ProducedBatch::parse(records, bytes_max)?;
     let header = batch.header();
     let producer = Producer { id: header.producer_id, epoch: header.producer_epoch };

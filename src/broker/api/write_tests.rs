@@ -362,3 +362,56 @@ fn a_fetch_that_waits_is_woken_by_the_end_of_a_transaction() {
     client.end(&stamp, 4, true);
     assert!(!client.cluster.outgoing(reader).is_empty());
 }
+
+#[test]
+fn transactions_and_producers_are_described() {
+    let mut client = Client::new(1);
+    let stamp = client.stamp();
+    client.now += Duration::from_millis(250);
+    client.add(&stamp, 3, &[0, 1]);
+    client.produce(&stamp, 11);
+    client.now += Duration::from_millis(250);
+
+    let ids = vec![text(ID).into(), text("other").into()];
+    let told = client.ask(1, 0, &DescribeTransactionsRequest::default().with_transactional_ids(ids));
+    let [known, unknown] = &told.transaction_states[..] else { panic!("two were asked for") };
+    assert_eq!((known.error_code, &*known.transaction_state), (0, "Ongoing"));
+    assert_eq!((known.transaction_timeout_ms, known.transaction_start_time_ms), (1000, 1_001_250));
+    assert_eq!((known.producer_id.0, known.producer_epoch), (stamp.producer_id, stamp.producer_epoch));
+    assert_eq!((&**known.topics[0].topic, &known.topics[0].partitions[..]), (TOPIC, &[0, 1][..]));
+    assert_eq!(unknown.error_code, 105);
+
+    let mut listed = |request: &ListTransactionsRequest, version| {
+        let told = client.ask(1, version, request);
+        (told.transaction_states.len(), told.unknown_state_filters.len())
+    };
+    let all = ListTransactionsRequest::default();
+    assert_eq!((listed(&all, 0), listed(&all, 1)), ((1, 0), (1, 0)));
+    let by_state = |name: &str| all.clone().with_state_filters(vec![text(name)]);
+    assert_eq!(listed(&by_state("Ongoing"), 0), (1, 0));
+    assert_eq!(listed(&by_state("PrepareCommit"), 0), (0, 0));
+    assert_eq!(listed(&by_state("Sleeping"), 0), (0, 1));
+    assert_eq!(listed(&all.clone().with_producer_id_filters(vec![ProducerId(77)]), 0), (0, 0));
+    assert_eq!(listed(&all.clone().with_duration_filter(249), 1), (1, 0));
+    assert_eq!(listed(&all.clone().with_duration_filter(250), 1), (0, 0));
+
+    let topic = describe_producers_request::TopicRequest::default().with_name(text(TOPIC).into());
+    let topic = topic.with_partition_indexes(vec![0, 1, 2]);
+    let told = client.ask(1, 0, &DescribeProducersRequest::default().with_topics(vec![topic]));
+    let partitions = &told.topics[0].partitions;
+    let producer = &partitions[0].active_producers[0];
+    assert_eq!((producer.producer_id.0, producer.last_sequence), (stamp.producer_id, 0));
+    assert_eq!((producer.last_timestamp, producer.current_txn_start_offset), (1_001_250, 0));
+    assert_eq!((partitions[1].active_producers.len(), partitions[2].error_code), (0, 3));
+}
+
+#[test]
+fn a_partition_may_lose_its_end() {
+    let mut client = Client::new(1);
+    for _ in 0..3 {
+        client.produce(&ProducerStamp::NONE, 9);
+    }
+    client.cluster.truncate(TOPIC, 0, 1);
+    assert_eq!(client.fetch(false).0, 1);
+    assert_eq!(client.produce(&ProducerStamp::NONE, 9), (0, 1));
+}

@@ -39,6 +39,9 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
+    pub(crate) const ALL: [Phase; 4] =
+        [Phase::Empty, Phase::Ongoing, Phase::CompleteCommit, Phase::CompleteAbort];
+
     /// As DescribeTransactions says it.
     pub(crate) fn name(self) -> &'static str {
         match self {
