@@ -165,7 +165,7 @@ fn next(stamp: &ProducerStamp, base_sequence: i32) -> ProducerStamp {
 
 #[test]
 fn every_version_is_answered() {
-    for version in 3..=11 {
+    for version in 3..=12 {
         let mut client = Client::new(1);
         assert_eq!(client.produce(&ProducerStamp::NONE, version), (0, 0), "Produce {version}");
         let told = client.ask(1, version, &produce(1, 7, batch(&ProducerStamp::NONE), false));
@@ -414,4 +414,89 @@ fn a_partition_may_lose_its_end() {
     client.cluster.truncate(TOPIC, 0, 1);
     assert_eq!(client.fetch(false).0, 1);
     assert_eq!(client.produce(&ProducerStamp::NONE, 9), (0, 1));
+}
+
+#[test]
+fn transaction_version_2() {
+    let mut client = Client::new(1);
+    let told = client.ask(1, 4, &ApiVersionsRequest::default());
+    let feature = &told.finalized_features[0];
+    assert_eq!((&*feature.name, feature.max_version_level), ("transaction.version", 2));
+
+    let first = client.stamp();
+    assert_eq!(client.produce(&next(&first, 1), 12), (45, -1), "every epoch begins at 0");
+    assert_eq!(client.produce(&first, 12), (0, 0), "nothing was added before");
+    assert_eq!(client.produce(&next(&first, 1), 12), (0, 1));
+    let end = EndTxnRequest::default()
+        .with_transactional_id(text(ID).into())
+        .with_producer_id(ProducerId(first.producer_id))
+        .with_producer_epoch(first.producer_epoch)
+        .with_committed(true);
+    for _ in 0..2 {
+        let told = client.ask(1, 5, &end);
+        assert_eq!((told.error_code, told.producer_id.0, told.producer_epoch), (0, first.producer_id, 1));
+    }
+    assert_eq!(client.fetch(true).1, 3, "two records and one marker");
+    assert_eq!(client.produce(&next(&first, 2), 12), (47, -1), "late");
+    let second = ProducerStamp { producer_epoch: 1, ..first };
+    assert_eq!(client.produce(&second, 12), (0, 3));
+    assert_eq!(client.ask(1, 5, &end.clone().with_producer_epoch(0)).error_code, 90);
+    let told = client.ask(1, 5, &end.with_producer_epoch(1).with_committed(false));
+    assert_eq!((told.error_code, told.producer_epoch), (0, 2));
+    assert_eq!(client.fetch(true).3, [first.producer_id]);
+}
+
+#[test]
+fn topics_may_be_named_by_id() {
+    let mut client = Client::new(1);
+    let topic = metadata_request::MetadataRequestTopic::default().with_name(Some(text(TOPIC).into()));
+    let told = client.ask(1, 12, &MetadataRequest::default().with_topics(Some(vec![topic])));
+    let id = told.topics[0].topic_id;
+    let mut request = produce(-1, 0, batch(&ProducerStamp::NONE), false);
+    request.topic_data[0].name = TopicName::default();
+    for (topic_id, code) in [(id, 0), (uuid::Uuid::from_u128(9), 100)] {
+        request.topic_data[0].topic_id = topic_id;
+        let told = client.ask(1, 13, &request);
+        assert_eq!(told.responses[0].topic_id, topic_id);
+        assert_eq!(told.responses[0].partition_responses[0].error_code, code);
+    }
+}
+
+#[test]
+fn offsets_within_a_transaction() {
+    for version in 3..=5 {
+        let mut client = Client::new(1);
+        let stamp = client.stamp();
+        let partition = txn_offset_commit_request::TxnOffsetCommitRequestPartition::default();
+        let topic = txn_offset_commit_request::TxnOffsetCommitRequestTopic::default()
+            .with_name(text(TOPIC).into())
+            .with_partitions(vec![partition.with_committed_offset(7)]);
+        let commit = TxnOffsetCommitRequest::default()
+            .with_transactional_id(text(ID).into())
+            .with_group_id(text("g").into())
+            .with_generation_id(-1)
+            .with_producer_id(ProducerId(stamp.producer_id))
+            .with_topics(vec![topic]);
+        let mut hold = || client.ask(1, version, &commit).topics[0].partitions[0].error_code;
+        if version < 5 {
+            assert_eq!(hold(), if version < 4 { 48 } else { 120 }, "the group was not added");
+            let add = AddOffsetsToTxnRequest::default()
+                .with_transactional_id(text(ID).into())
+                .with_producer_id(ProducerId(stamp.producer_id))
+                .with_group_id(text("g").into());
+            assert_eq!(client.ask(1, 3, &add).error_code, 0);
+        }
+        let mut hold = || client.ask(1, version, &commit).topics[0].partitions[0].error_code;
+        assert_eq!(hold(), 0);
+        let stale = commit.clone().with_producer_epoch(9);
+        assert_eq!(client.ask(1, version, &stale).topics[0].partitions[0].error_code, 47);
+        let ask = offset_fetch_request::OffsetFetchRequestTopic::default()
+            .with_name(text(TOPIC).into())
+            .with_partition_indexes(vec![0]);
+        let ask = OffsetFetchRequest::default().with_group_id(text("g").into()).with_topics(Some(vec![ask]));
+        let committed = |client: &mut Client| client.ask(1, 5, &ask).topics[0].partitions[0].committed_offset;
+        assert_eq!(committed(&mut client), -1);
+        assert_eq!(client.end(&stamp, 3, true), 0);
+        assert_eq!(committed(&mut client), 7);
+    }
 }
