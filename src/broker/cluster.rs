@@ -194,6 +194,15 @@ impl Cluster {
         self.settle();
     }
 
+    /// An unclean election: a partition loses the records from `offset` on, then as [`Cluster::move_leader`].
+    pub fn truncate(&mut self, topic: &str, partition: i32, offset: i64) {
+        let found = self.state.topics.get_mut(topic).and_then(|topic| topic.partition_mut(partition));
+        if let Some(found) = found {
+            found.log.truncate_to(offset);
+            self.move_leader(topic, partition);
+        }
+    }
+
     /// Moves the coordinator of a group or transactional id to the next node.
     pub fn move_coordinator(&mut self, key: &str) {
         self.state.move_coordinator(key);

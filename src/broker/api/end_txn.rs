@@ -1,6 +1,6 @@
 //! EndTxn: <https://kafka.apache.org/protocol#The_Messages_EndTxn>.
 
-use kafka_protocol::messages::{ApiKey, EndTxnRequest, EndTxnResponse};
+use kafka_protocol::messages::{ApiKey, EndTxnRequest, EndTxnResponse, ProducerId};
 
 use super::{Api, Call};
 use crate::broker::state::State;
@@ -8,13 +8,14 @@ use crate::broker::transactions::{Producer, told};
 
 /// First version whose clients know PRODUCER_FENCED.
 const KNOWS_FENCED_FROM: i16 = 2;
+/// From this version on each transaction has an epoch of its own (KIP-890, transaction version 2).
+const RENEWS_FROM: i16 = 5;
 
 pub(crate) struct EndTxn;
 
 impl Api for EndTxn {
     const KEY: ApiKey = ApiKey::EndTxn;
-    /// From 5 on each transaction has an epoch of its own (KIP-890, transaction version 2).
-    const VERSIONS: (i16, i16) = (0, 4);
+    const VERSIONS: (i16, i16) = (0, 5);
     type Request = EndTxnRequest;
     type Response = EndTxnResponse;
 
@@ -24,19 +25,34 @@ impl Api for EndTxn {
             return Some(EndTxnResponse::default().with_error_code(code));
         }
         let producer = Producer { id: request.producer_id.0, epoch: request.producer_epoch };
-        let code = match state.transactions.end(id, producer, request.committed) {
-            Ok(ended) => {
+        let (transactions, commit) = (&mut state.transactions, request.committed);
+        let outcome = if call.version >= RENEWS_FROM {
+            transactions
+                .end_and_renew(id, producer, commit)
+                .map(|(renewed, ended)| (response_of(renewed), ended))
+        } else {
+            transactions.end(id, producer, commit).map(|ended| (EndTxnResponse::default(), ended))
+        };
+        match outcome {
+            Ok((response, ended)) => {
                 if let Some(ended) = ended {
                     state.finish_transaction(ended);
                 }
-                0
+                Some(response)
             }
-            Err(error) => told(error, call.version >= KNOWS_FENCED_FROM),
-        };
-        Some(EndTxnResponse::default().with_error_code(code))
+            Err(error) => {
+                let code = told(error, call.version >= KNOWS_FENCED_FROM);
+                Some(EndTxnResponse::default().with_error_code(code))
+            }
+        }
     }
 
     fn refuse(_: &EndTxnRequest, _: &Call<'_>, code: i16) -> EndTxnResponse {
         EndTxnResponse::default().with_error_code(code)
     }
+}
+
+fn response_of(producer: Producer) -> EndTxnResponse {
+    let response = EndTxnResponse::default().with_producer_id(ProducerId(producer.id));
+    response.with_producer_epoch(producer.epoch)
 }

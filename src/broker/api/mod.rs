@@ -13,6 +13,8 @@ mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
+mod describe_producers;
+mod describe_transactions;
 mod end_txn;
 pub(crate) mod fetch;
 mod find_coordinator;
@@ -22,6 +24,7 @@ pub(super) mod join_group;
 mod leave_group;
 mod list_groups;
 mod list_offsets;
+mod list_transactions;
 mod metadata;
 mod offset_commit;
 mod offset_delete;
@@ -150,6 +153,9 @@ served! {
     delete_groups::DeleteGroups,
     offset_delete::OffsetDelete,
     txn_offset_commit::TxnOffsetCommit,
+    describe_transactions::DescribeTransactions,
+    list_transactions::ListTransactions,
+    describe_producers::DescribeProducers,
 }
 
 /// The versions of an API, if it is served.

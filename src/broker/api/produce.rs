@@ -1,6 +1,5 @@
 //! Produce: <https://kafka.apache.org/protocol#The_Messages_Produce>.
 
-use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::produce_response::{
@@ -11,12 +10,16 @@ use kafka_protocol::messages::{ApiKey, BrokerId, ProduceRequest, ProduceResponse
 use super::{Api, Call};
 use crate::broker::log::{Appended, ProducedBatch};
 use crate::broker::state::State;
-use crate::broker::transactions::Producer;
+use crate::broker::transactions::{Producer, told};
 
 /// From this version on answers say who leads (KIP-951).
 const LEADERS_FROM: i16 = 10;
 /// First version whose clients know TRANSACTION_ABORTABLE (KIP-890).
 const KNOWS_ABORTABLE_FROM: i16 = 11;
+/// From this version on a batch adds its partition to the transaction (KIP-890, transaction version 2).
+const ADDS_FROM: i16 = 12;
+/// From this version on topics are named by id (KIP-516).
+const BY_ID_FROM: i16 = 13;
 /// The topic's own limit for a batch, bytes.
 const MAX_MESSAGE_BYTES: &str = "max.message.bytes";
 
@@ -24,8 +27,7 @@ pub(crate) struct Produce;
 
 impl Api for Produce {
     const KEY: ApiKey = ApiKey::Produce;
-    /// From 12 on a batch adds its partition to the transaction (KIP-890, transaction version 2).
-    const VERSIONS: (i16, i16) = (3, 11);
+    const VERSIONS: (i16, i16) = (3, 13);
     type Request = ProduceRequest;
     type Response = ProduceResponse;
 
@@ -39,11 +41,15 @@ impl Api for Produce {
             None
         };
         let response = answer(&request, |topic, data| {
+            let named = name(state, call, topic);
             let appended = match refused {
                 Some(code) => Err(code),
-                None => append(state, call, transactional_id, topic, data),
+                None => named
+                    .as_deref()
+                    .ok_or(ResponseError::UnknownTopicId.code())
+                    .and_then(|name| append(state, call, transactional_id, name, data)),
             };
-            tell(state, call, topic, data.index, appended)
+            tell(state, call, &named.unwrap_or_default(), data.index, appended)
         });
         if request.acks == 0 {
             state.reply_nothing(call.ticket);
@@ -59,14 +65,24 @@ impl Api for Produce {
 
 fn answer(
     request: &ProduceRequest,
-    mut one: impl FnMut(&str, &PartitionProduceData) -> PartitionProduceResponse,
+    mut one: impl FnMut(&TopicProduceData, &PartitionProduceData) -> PartitionProduceResponse,
 ) -> ProduceResponse {
-    let topics = request.topic_data.iter().map(|topic: &TopicProduceData| {
-        let partitions = topic.partition_data.iter().map(|data| one(&topic.name, data)).collect();
+    let topics = request.topic_data.iter().map(|topic| {
+        let partitions = topic.partition_data.iter().map(|data| one(topic, data)).collect();
+        // Of name and id the version has one, the other is empty.
         let response = TopicProduceResponse::default().with_name(topic.name.clone());
-        response.with_partition_responses(partitions)
+        response.with_topic_id(topic.topic_id).with_partition_responses(partitions)
     });
     ProduceResponse::default().with_responses(topics.collect())
+}
+
+/// The name of a topic that there is, if it is named by id.
+fn name(state: &State, call: &Call<'_>, topic: &TopicProduceData) -> Option<String> {
+    if call.version >= BY_ID_FROM {
+        state.topics.name_of(topic.topic_id).map(str::to_owned)
+    } else {
+        Some(topic.name.to_string())
+    }
 }
 
 /// Whether a batch says that it belongs to a transaction, by the attributes at their fixed place.
@@ -85,19 +101,13 @@ fn append(
 ) -> Result<Appended, i16> {
     let bytes_max = bytes_max(state, topic);
     let partition = state.led_partition(topic, data.index, call.node, -1)?;
-    let records = data.records.clone().unwrap_or_else(Bytes::new);
+    let records = data.records.clone().unwrap_or_default();
     let batch = ProducedBatch::parse(records, bytes_max)?;
     let header = batch.header();
     let producer = Producer { id: header.producer_id, epoch: header.producer_epoch };
     if header.is_transactional() && !partition.log.has_open_transaction(producer.id, producer.epoch) {
-        let id = transactional_id.unwrap_or_default();
-        let verified = state.transactions.verify_partition(id, producer, topic, data.index);
-        verified.map_err(|error| match error {
-            ResponseError::TransactionAbortable if call.version < KNOWS_ABORTABLE_FROM => {
-                ResponseError::InvalidTxnState.code()
-            }
-            error => error.code(),
-        })?;
+        let first_sequence = header.base_sequence;
+        admit(state, call, transactional_id, producer, first_sequence, topic, data.index)?;
     }
     let now_ms = state.wall_ms();
     let partition = state.led_partition(topic, data.index, call.node, -1)?;
@@ -106,6 +116,33 @@ fn append(
         state.on_appended(topic, data.index);
     }
     Ok(appended)
+}
+
+/// Asks the coordinator about the first batch of a transaction in a partition.
+fn admit(
+    state: &mut State,
+    call: &Call<'_>,
+    transactional_id: Option<&str>,
+    producer: Producer,
+    first_sequence: i32,
+    topic: &str,
+    index: i32,
+) -> Result<(), i16> {
+    let id = transactional_id.unwrap_or_default();
+    if call.version < ADDS_FROM {
+        let verified = state.transactions.verify_partition(id, producer, topic, index);
+        return verified.map_err(|error| match error {
+            ResponseError::TransactionAbortable if call.version < KNOWS_ABORTABLE_FROM => {
+                ResponseError::InvalidTxnState.code()
+            }
+            error => error.code(),
+        });
+    }
+    let added = state.transactions.add_partitions(id, producer, [(topic.to_owned(), index)], state.now);
+    // Producers know the older name for it.
+    added.map_err(|error| told(error, false))?;
+    // Every transaction has an epoch of its own here, and every epoch begins at 0.
+    if first_sequence == 0 { Ok(()) } else { Err(ResponseError::OutOfOrderSequenceNumber.code()) }
 }
 
 fn bytes_max(state: &State, topic: &str) -> usize {

@@ -12,13 +12,18 @@ use super::{Api, Call};
 use crate::broker::coordinator::exists;
 use crate::broker::group::{Claim, Committed};
 use crate::broker::state::State;
-use crate::broker::transactions::Producer;
+use crate::broker::transactions::{Producer, told};
+
+/// From this version on clients know TRANSACTION_ABORTABLE (KIP-890).
+const ABORTABLE_FROM: i16 = 4;
+/// From this version on the group need not be added to the transaction before (KIP-890, transaction version 2).
+const ADDS_FROM: i16 = 5;
 
 pub(crate) struct TxnOffsetCommit;
 
 impl Api for TxnOffsetCommit {
     const KEY: ApiKey = ApiKey::TxnOffsetCommit;
-    const VERSIONS: (i16, i16) = (0, 4);
+    const VERSIONS: (i16, i16) = (0, 5);
     type Request = TxnOffsetCommitRequest;
     type Response = TxnOffsetCommitResponse;
 
@@ -30,12 +35,6 @@ impl Api for TxnOffsetCommit {
         if let Some(code) = state.coordinator_error(&request.group_id, call.node) {
             return Some(Self::refuse(&request, call, code));
         }
-        let claim = Claim {
-            group: &request.group_id,
-            member: &request.member_id,
-            instance: request.group_instance_id.as_deref(),
-            generation: request.generation_id,
-        };
         let topics = &state.topics;
         let mut named = request.topics.iter();
         if !named.any(|topic| topic.partitions.iter().any(|p| exists(topics, &topic.name, p.partition_index)))
@@ -43,12 +42,16 @@ impl Api for TxnOffsetCommit {
             // Without a partition that exists the group is not asked, nor made.
             return Some(respond(&request, |_, _| ResponseError::UnknownTopicOrPartition.code()));
         }
-        let producer = Producer { id: request.producer_id.0, epoch: request.producer_epoch };
-        let verified =
-            state.transactions.verify_group(&request.transactional_id, producer, &request.group_id);
-        if let Err(error) = verified {
-            return Some(Self::refuse(&request, call, error.code()));
+        if let Err(code) = admit(state, call.version, &request) {
+            return Some(Self::refuse(&request, call, code));
         }
+        let claim = Claim {
+            group: &request.group_id,
+            member: &request.member_id,
+            instance: request.group_instance_id.as_deref(),
+            generation: request.generation_id,
+        };
+        let topics = &state.topics;
         let mut commits = state.groups.transactional_commits(&claim, request.producer_id.0);
         Some(respond(&request, |topic, partition| {
             if !exists(topics, topic, partition.partition_index) {
@@ -70,6 +73,24 @@ impl Api for TxnOffsetCommit {
     fn refuse(request: &TxnOffsetCommitRequest, _: &Call<'_>, code: i16) -> TxnOffsetCommitResponse {
         respond(request, |_, _| code)
     }
+}
+
+/// Whether the producer has an open transaction that may hold offsets of the group, or can have one.
+fn admit(state: &mut State, version: i16, request: &TxnOffsetCommitRequest) -> Result<(), i16> {
+    let id = request.transactional_id.as_str();
+    let producer = Producer { id: request.producer_id.0, epoch: request.producer_epoch };
+    let group = request.group_id.as_str();
+    if version >= ADDS_FROM {
+        let added = state.transactions.add_group(id, producer, group, state.now);
+        // Producers know the older name for it.
+        return added.map_err(|error| told(error, false));
+    }
+    state.transactions.verify_group(id, producer, group).map_err(|error| match error {
+        ResponseError::TransactionAbortable if version < ABORTABLE_FROM => {
+            ResponseError::InvalidTxnState.code()
+        }
+        error => error.code(),
+    })
 }
 
 /// An answer with a code for each partition, found in order.

@@ -165,7 +165,7 @@ fn next(stamp: &ProducerStamp, base_sequence: i32) -> ProducerStamp {
 
 #[test]
 fn every_version_is_answered() {
-    for version in 3..=11 {
+    for version in 3..=12 {
         let mut client = Client::new(1);
         assert_eq!(client.produce(&ProducerStamp::NONE, version), (0, 0), "Produce {version}");
         let told = client.ask(1, version, &produce(1, 7, batch(&ProducerStamp::NONE), false));
@@ -361,4 +361,142 @@ fn a_fetch_that_waits_is_woken_by_the_end_of_a_transaction() {
     client.conns[0] = writer;
     client.end(&stamp, 4, true);
     assert!(!client.cluster.outgoing(reader).is_empty());
+}
+
+#[test]
+fn transactions_and_producers_are_described() {
+    let mut client = Client::new(1);
+    let stamp = client.stamp();
+    client.now += Duration::from_millis(250);
+    client.add(&stamp, 3, &[0, 1]);
+    client.produce(&stamp, 11);
+    client.now += Duration::from_millis(250);
+
+    let ids = vec![text(ID).into(), text("other").into()];
+    let told = client.ask(1, 0, &DescribeTransactionsRequest::default().with_transactional_ids(ids));
+    let [known, unknown] = &told.transaction_states[..] else { panic!("two were asked for") };
+    assert_eq!((known.error_code, &*known.transaction_state), (0, "Ongoing"));
+    assert_eq!((known.transaction_timeout_ms, known.transaction_start_time_ms), (1000, 1_001_250));
+    assert_eq!((known.producer_id.0, known.producer_epoch), (stamp.producer_id, stamp.producer_epoch));
+    assert_eq!((&**known.topics[0].topic, &known.topics[0].partitions[..]), (TOPIC, &[0, 1][..]));
+    assert_eq!(unknown.error_code, 105);
+
+    let mut listed = |request: &ListTransactionsRequest, version| {
+        let told = client.ask(1, version, request);
+        (told.transaction_states.len(), told.unknown_state_filters.len())
+    };
+    let all = ListTransactionsRequest::default();
+    assert_eq!((listed(&all, 0), listed(&all, 1)), ((1, 0), (1, 0)));
+    let by_state = |name: &str| all.clone().with_state_filters(vec![text(name)]);
+    assert_eq!(listed(&by_state("Ongoing"), 0), (1, 0));
+    assert_eq!(listed(&by_state("PrepareCommit"), 0), (0, 0));
+    assert_eq!(listed(&by_state("Sleeping"), 0), (0, 1));
+    assert_eq!(listed(&all.clone().with_producer_id_filters(vec![ProducerId(77)]), 0), (0, 0));
+    assert_eq!(listed(&all.clone().with_duration_filter(249), 1), (1, 0));
+    assert_eq!(listed(&all.clone().with_duration_filter(250), 1), (0, 0));
+
+    let topic = describe_producers_request::TopicRequest::default().with_name(text(TOPIC).into());
+    let topic = topic.with_partition_indexes(vec![0, 1, 2]);
+    let told = client.ask(1, 0, &DescribeProducersRequest::default().with_topics(vec![topic]));
+    let partitions = &told.topics[0].partitions;
+    let producer = &partitions[0].active_producers[0];
+    assert_eq!((producer.producer_id.0, producer.last_sequence), (stamp.producer_id, 0));
+    assert_eq!((producer.last_timestamp, producer.current_txn_start_offset), (1_001_250, 0));
+    assert_eq!((partitions[1].active_producers.len(), partitions[2].error_code), (0, 3));
+}
+
+#[test]
+fn a_partition_may_lose_its_end() {
+    let mut client = Client::new(1);
+    for _ in 0..3 {
+        client.produce(&ProducerStamp::NONE, 9);
+    }
+    client.cluster.truncate(TOPIC, 0, 1);
+    assert_eq!(client.fetch(false).0, 1);
+    assert_eq!(client.produce(&ProducerStamp::NONE, 9), (0, 1));
+}
+
+#[test]
+fn transaction_version_2() {
+    let mut client = Client::new(1);
+    let told = client.ask(1, 4, &ApiVersionsRequest::default());
+    let feature = &told.finalized_features[0];
+    assert_eq!((&*feature.name, feature.max_version_level), ("transaction.version", 2));
+
+    let first = client.stamp();
+    assert_eq!(client.produce(&next(&first, 1), 12), (45, -1), "every epoch begins at 0");
+    assert_eq!(client.produce(&first, 12), (0, 0), "nothing was added before");
+    assert_eq!(client.produce(&next(&first, 1), 12), (0, 1));
+    let end = EndTxnRequest::default()
+        .with_transactional_id(text(ID).into())
+        .with_producer_id(ProducerId(first.producer_id))
+        .with_producer_epoch(first.producer_epoch)
+        .with_committed(true);
+    for _ in 0..2 {
+        let told = client.ask(1, 5, &end);
+        assert_eq!((told.error_code, told.producer_id.0, told.producer_epoch), (0, first.producer_id, 1));
+    }
+    assert_eq!(client.fetch(true).1, 3, "two records and one marker");
+    assert_eq!(client.produce(&next(&first, 2), 12), (47, -1), "late");
+    let second = ProducerStamp { producer_epoch: 1, ..first };
+    assert_eq!(client.produce(&second, 12), (0, 3));
+    assert_eq!(client.ask(1, 5, &end.clone().with_producer_epoch(0)).error_code, 90);
+    let told = client.ask(1, 5, &end.with_producer_epoch(1).with_committed(false));
+    assert_eq!((told.error_code, told.producer_epoch), (0, 2));
+    assert_eq!(client.fetch(true).3, [first.producer_id]);
+}
+
+#[test]
+fn topics_may_be_named_by_id() {
+    let mut client = Client::new(1);
+    let topic = metadata_request::MetadataRequestTopic::default().with_name(Some(text(TOPIC).into()));
+    let told = client.ask(1, 12, &MetadataRequest::default().with_topics(Some(vec![topic])));
+    let id = told.topics[0].topic_id;
+    let mut request = produce(-1, 0, batch(&ProducerStamp::NONE), false);
+    request.topic_data[0].name = TopicName::default();
+    for (topic_id, code) in [(id, 0), (uuid::Uuid::from_u128(9), 100)] {
+        request.topic_data[0].topic_id = topic_id;
+        let told = client.ask(1, 13, &request);
+        assert_eq!(told.responses[0].topic_id, topic_id);
+        assert_eq!(told.responses[0].partition_responses[0].error_code, code);
+    }
+}
+
+#[test]
+fn offsets_within_a_transaction() {
+    for version in 3..=5 {
+        let mut client = Client::new(1);
+        let stamp = client.stamp();
+        let partition = txn_offset_commit_request::TxnOffsetCommitRequestPartition::default();
+        let topic = txn_offset_commit_request::TxnOffsetCommitRequestTopic::default()
+            .with_name(text(TOPIC).into())
+            .with_partitions(vec![partition.with_committed_offset(7)]);
+        let commit = TxnOffsetCommitRequest::default()
+            .with_transactional_id(text(ID).into())
+            .with_group_id(text("g").into())
+            .with_generation_id(-1)
+            .with_producer_id(ProducerId(stamp.producer_id))
+            .with_topics(vec![topic]);
+        let mut hold = || client.ask(1, version, &commit).topics[0].partitions[0].error_code;
+        if version < 5 {
+            assert_eq!(hold(), if version < 4 { 48 } else { 120 }, "the group was not added");
+            let add = AddOffsetsToTxnRequest::default()
+                .with_transactional_id(text(ID).into())
+                .with_producer_id(ProducerId(stamp.producer_id))
+                .with_group_id(text("g").into());
+            assert_eq!(client.ask(1, 3, &add).error_code, 0);
+        }
+        let mut hold = || client.ask(1, version, &commit).topics[0].partitions[0].error_code;
+        assert_eq!(hold(), 0);
+        let stale = commit.clone().with_producer_epoch(9);
+        assert_eq!(client.ask(1, version, &stale).topics[0].partitions[0].error_code, 47);
+        let ask = offset_fetch_request::OffsetFetchRequestTopic::default()
+            .with_name(text(TOPIC).into())
+            .with_partition_indexes(vec![0]);
+        let ask = OffsetFetchRequest::default().with_group_id(text("g").into()).with_topics(Some(vec![ask]));
+        let committed = |client: &mut Client| client.ask(1, 5, &ask).topics[0].partitions[0].committed_offset;
+        assert_eq!(committed(&mut client), -1);
+        assert_eq!(client.end(&stamp, 3, true), 0);
+        assert_eq!(committed(&mut client), 7);
+    }
 }

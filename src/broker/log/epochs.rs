@@ -19,7 +19,7 @@ impl Epochs {
         self.0.push((epoch, offset));
     }
 
-    pub(super) fn latest(&self) -> Option<i32> {
+    fn latest(&self) -> Option<i32> {
         self.0.last().map(|&(epoch, _)| epoch)
     }
 

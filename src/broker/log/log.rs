@@ -44,8 +44,6 @@ pub(crate) struct Appended {
 pub(crate) struct ReadResult {
     /// Whole batches; the first may begin below the offset asked for.
     pub(crate) records: Bytes,
-    /// Behind the last of them; the offset asked for if there is none.
-    pub(crate) next_offset: i64,
     /// Aborted transactions with records among them. Empty unless only committed data was asked for.
     pub(crate) aborted: Vec<AbortedTransaction>,
 }
@@ -182,10 +180,9 @@ impl Log {
         if !(self.start..=self.end).contains(&offset) {
             return Err(ResponseError::OffsetOutOfRange.code());
         }
-        let nothing = ReadResult { next_offset: offset, ..ReadResult::default() };
         let limit = self.limit(committed);
         if offset >= limit {
-            return Ok(nothing);
+            return Ok(ReadResult::default());
         }
         let segment = &self.segments[self.segment_of(offset)];
         let first_index = segment.find(offset);
@@ -195,12 +192,13 @@ impl Log {
         let last_index = match segment.batches().partition_point(fits).checked_sub(1) {
             Some(last) if last >= first_index => last,
             _ if at_least_one => first_index,
-            _ => return Ok(nothing),
+            _ => return Ok(ReadResult::default()),
         };
         let last = segment.batches()[last_index];
-        let next_offset = last.last_offset + 1;
-        let aborted = if committed { self.producers.aborted_in(offset, next_offset) } else { Vec::new() };
-        Ok(ReadResult { records: segment.slice(first.position, last.end_position()), next_offset, aborted })
+        let records = segment.slice(first.position, last.end_position());
+        let behind = last.last_offset + 1;
+        let aborted = if committed { self.producers.aborted_in(offset, behind) } else { Vec::new() };
+        Ok(ReadResult { records, aborted })
     }
 
     /// How many bytes could be read from `offset` on, counted no further than `up_to`; 0 where a read would fail.
@@ -271,11 +269,6 @@ impl Log {
     /// answers; (-1, -1) if the log has not come to it.
     pub(crate) fn epoch_end(&self, leader_epoch: i32) -> (i32, i64) {
         self.epochs.end_of(leader_epoch, self.end)
-    }
-
-    /// The newest leader epoch that wrote or took over.
-    pub(crate) fn latest_epoch(&self) -> Option<i32> {
-        self.epochs.latest()
     }
 
     /// Makes `offset` the start if it is past it, but never past the end. Memory is freed by segments.

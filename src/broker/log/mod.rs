@@ -23,5 +23,5 @@ mod segment;
 mod tests;
 
 pub(crate) use batch::ProducedBatch;
-pub(crate) use log::{Appended, Log, ReadResult, TimedOffset};
-pub(crate) use producers::{AbortedTransaction, ProducerState};
+pub(crate) use log::{Appended, Log, TimedOffset};
+pub(crate) use producers::ProducerState;

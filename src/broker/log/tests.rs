@@ -1,5 +1,6 @@
 //! One test per rule of the log; `model` has the long runs.
 
+use super::log::ReadResult;
 use super::{Appended, Log, ProducedBatch};
 use bytes::Bytes;
 use keylane_protocol::records::{BatchBuilder, Codec, ProducerStamp, next_batch};
@@ -68,6 +69,15 @@ fn sequenced(epoch: i16, base_sequence: i32, records: usize) -> Shape {
 
 fn transactional(producer_id: i64, base_sequence: i32) -> Shape {
     Shape { producer_id, producer_epoch: 0, base_sequence, transactional: true, ..Shape::default() }
+}
+
+/// Behind the last batch that was read.
+pub(super) fn next_offset(read: &ReadResult) -> Option<i64> {
+    let (mut records, mut next) = (read.records.clone(), None);
+    while let Some(batch) = next_batch(&mut records).expect("sound") {
+        next = Some(batch.header.next_offset());
+    }
+    next
 }
 
 fn base(result: Result<Appended, i16>) -> i64 {
@@ -185,7 +195,7 @@ fn readers_of_committed_data_are_told_what_was_aborted() {
     append(&mut log, transactional(8, 0)).expect("first");
     log.append_marker(8, 0, false, 0, 0, 0);
     assert!(log.read(0, 10_000, true, true).expect("there").records.is_empty(), "7 is open");
-    assert_eq!(log.read(0, 10_000, false, true).expect("there").next_offset, 3);
+    assert_eq!(next_offset(&log.read(0, 10_000, false, true).expect("there")), Some(3));
     log.append_marker(7, 0, false, 0, 0, 0);
     let aborted = |log: &Log, offset| {
         let told = log.read(offset, 10_000, true, true).expect("there");
@@ -203,8 +213,8 @@ fn the_first_batch_comes_whole_only_if_it_must() {
     plain(&mut log, 1);
     assert!(log.read(0, 1, false, false).expect("there").records.is_empty());
     let whole = log.read(4, 1, false, true).expect("there");
-    assert_eq!(whole.next_offset, 10, "from the batch that holds the offset");
-    assert_eq!(log.read(0, usize::MAX, false, false).expect("there").next_offset, 11);
+    assert_eq!(next_offset(&whole), Some(10), "from the batch that holds the offset");
+    assert_eq!(next_offset(&log.read(0, usize::MAX, false, false).expect("there")), Some(11));
     assert!(log.read(11, 1, false, true).expect("the end").records.is_empty());
     assert_eq!(log.read(12, 1, false, true).err(), Some(OFFSET_OUT_OF_RANGE));
 }
@@ -219,8 +229,9 @@ fn large_logs_are_read_in_slices_of_segments() {
     let (mut position, mut reads) = (0, 0);
     while position < 20 {
         let told = log.read(position, 3_000_000, false, true).expect("there");
-        assert!(told.next_offset > position);
-        (position, reads) = (told.next_offset, reads + 1);
+        let next = next_offset(&told).expect("there is more");
+        assert!(next > position);
+        (position, reads) = (next, reads + 1);
     }
     assert!(reads <= 10, "{reads} reads for 14 MB");
     let first = log.read(0, 3_000_000, false, true).expect("there").records;
@@ -303,7 +314,7 @@ fn a_full_log_truncated_within_a_sealed_segment_grows_on() {
     }
     log.truncate_to(3);
     assert_eq!(plain(&mut log, 1), 3);
-    assert_eq!(log.read(3, 10, false, true).expect("there").next_offset, 4);
+    assert_eq!(next_offset(&log.read(3, 10, false, true).expect("there")), Some(4));
     log.invariants();
 }
 
@@ -337,7 +348,6 @@ fn a_leader_that_writes_nothing_still_ends_the_epoch_before() {
     log.begin_epoch(1);
     assert_eq!(log.epoch_end(0), (0, 3));
     assert_eq!(log.epoch_end(1), (1, 3));
-    assert_eq!(log.latest_epoch(), Some(1));
 }
 
 #[test]

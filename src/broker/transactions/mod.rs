@@ -1,8 +1,10 @@
 //! The transaction coordinator: who may write under a transactional id, and what its open transaction holds (KIP-98,
 //! KIP-360).
 //!
-//! It decides as Kafka does for clients below transaction version 2: EndTxn leaves the producer epoch as it is. Markers
-//! are written in the step that ends a transaction, so the states between (PrepareCommit, PrepareAbort) are never seen.
+//! It decides as Kafka does. Clients of both kinds are served, told apart by the version of each request: those that
+//! add partitions before they write to them and keep their epoch, and those of transaction version 2 (KIP-890), whose
+//! every transaction has an epoch of its own. Markers are written in the step that ends a transaction, so the states
+//! between (PrepareCommit, PrepareAbort) are never seen.
 //! No knowledge of logs and connections: what is to be done elsewhere comes back as [`Ended`].
 //!
 //! Invariants: partitions and groups are only held while the state is [`Phase::Ongoing`]; at most [`IDS_MAX`] ids.
@@ -39,6 +41,9 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
+    pub(crate) const ALL: [Phase; 4] =
+        [Phase::Empty, Phase::Ongoing, Phase::CompleteCommit, Phase::CompleteAbort];
+
     /// As DescribeTransactions says it.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -54,8 +59,8 @@ impl Phase {
 #[derive(Debug)]
 pub(crate) struct Transaction {
     pub(crate) producer: Producer,
-    /// What it was before the last InitProducerId, if that told who it was: whoever asks again with this has not had
-    /// the answer.
+    /// What it was before the last InitProducerId, if that told who it was, or before the last EndTxn that changed it:
+    /// whoever asks again with this has not had the answer.
     before: Option<Producer>,
     pub(crate) timeout_ms: i32,
     pub(crate) phase: Phase,
@@ -96,6 +101,23 @@ impl Transaction {
         self.phase = if commit { Phase::CompleteCommit } else { Phase::CompleteAbort };
         self.groups.clear();
         Ended { producer: self.producer, commit, partitions: std::mem::take(&mut self.partitions) }
+    }
+
+    /// Ends under an epoch that the producer then goes on with; the marker has it already, and so shuts out what is
+    /// late. With no epoch left it goes on with a new id.
+    fn end_and_renew(&mut self, commit: bool, fresh_id: i64) -> Ended {
+        let current = self.producer;
+        let marker = Producer { epoch: current.epoch.saturating_add(1), ..current };
+        self.before = Some(current);
+        self.producer = if current.epoch >= EPOCH_MAX { Producer { id: fresh_id, epoch: 0 } } else { marker };
+        Ended { producer: marker, ..self.end(commit) }
+    }
+
+    /// Whether `known` is who asked for the end that there has been, and asks again.
+    fn was(&self, known: Producer) -> bool {
+        let bumped = self.producer.id == known.id && known.epoch.checked_add(1) == Some(self.producer.epoch);
+        let renewed = self.before == Some(known) && known.epoch == EPOCH_MAX && self.producer.epoch == 0;
+        bumped || renewed
     }
 
     /// Shuts the current producer out by an epoch that is given to nobody, and aborts what it had open.
@@ -302,6 +324,38 @@ impl Transactions {
                 Err(ResponseError::InvalidTxnState)
             }
         }
+    }
+
+    /// EndTxn of transaction version 2 (KIP-890): with who the producer is from now on. Such a client does not know
+    /// whether anything was added, so it may abort nothing.
+    ///
+    /// # Errors
+    /// INVALID_TXN_STATE, or as [`Transactions::add_partitions`].
+    pub(crate) fn end_and_renew(
+        &mut self,
+        transactional_id: &str,
+        producer: Producer,
+        commit: bool,
+    ) -> Result<(Producer, Option<Ended>), ResponseError> {
+        if transactional_id.is_empty() {
+            return Err(ResponseError::InvalidRequest);
+        }
+        let fresh_id = self.next_producer_id;
+        let found = self.by_id.get_mut(transactional_id).ok_or(ResponseError::InvalidProducerIdMapping)?;
+        let complete = matches!(found.phase, Phase::CompleteCommit | Phase::CompleteAbort);
+        if complete && found.was(producer) {
+            let same = commit == (found.phase == Phase::CompleteCommit);
+            return if same { Ok((found.producer, None)) } else { Err(ResponseError::InvalidTxnState) };
+        }
+        found.check(producer)?;
+        if commit && found.phase != Phase::Ongoing {
+            return Err(ResponseError::InvalidTxnState);
+        }
+        let ended = found.end_and_renew(commit, fresh_id);
+        if found.producer.id == fresh_id {
+            self.next_producer_id += 1;
+        }
+        Ok((found.producer, Some(ended)))
     }
 
     /// Whether a partition has been added to the open transaction (KIP-890: before its first batch is stored).

@@ -237,3 +237,90 @@ fn old_clients_are_told_the_old_code() {
     assert_eq!(told(ResponseError::ProducerFenced, false), 47);
     assert_eq!(told(ResponseError::InvalidTxnState, false), 48);
 }
+
+/// EndTxn of transaction version 2: the producer it gives, and whether anything was ended.
+fn end_and_renew(
+    coordinator: &mut Transactions,
+    producer: Producer,
+    commit: bool,
+) -> Result<(Producer, bool), ResponseError> {
+    let (renewed, ended) = coordinator.end_and_renew(ID, producer, commit)?;
+    if let Some(ended) = &ended {
+        let marker = Producer { epoch: producer.epoch + 1, ..producer };
+        assert_eq!((ended.producer, ended.commit), (marker, commit));
+    }
+    Ok((renewed, ended.is_some()))
+}
+
+#[test]
+fn each_transaction_has_its_epoch() {
+    for commit in [true, false] {
+        let (mut coordinator, first) = ongoing();
+        let second = producer(first.id, 1);
+        assert_eq!(end_and_renew(&mut coordinator, first, commit), Ok((second, true)));
+        assert_eq!(add(&mut coordinator, first), Err(ResponseError::ProducerFenced));
+        assert_eq!(add(&mut coordinator, second), Ok(()));
+        assert_eq!(end_and_renew(&mut coordinator, first, commit), Err(ResponseError::ProducerFenced));
+        assert_eq!(end_and_renew(&mut coordinator, second, commit), Ok((producer(first.id, 2), true)));
+    }
+}
+
+/// Kafka's table: the end of a transaction that is not open, asked for again (with the epoch of the one before) and
+/// anew (with the current one).
+#[test]
+fn ends_of_nothing_under_version_2() {
+    use ResponseError::{InvalidTxnState, ProducerFenced};
+    let again = producer(0, 0);
+    let anew = producer(0, 1);
+    let empty = || {
+        let mut coordinator = Transactions::default();
+        init(&mut coordinator, NEW).expect("new");
+        init(&mut coordinator, NEW).expect("the next");
+        coordinator
+    };
+    let complete = |commit| {
+        let (mut coordinator, first) = ongoing();
+        assert_eq!(end_and_renew(&mut coordinator, first, commit), Ok((anew, true)));
+        coordinator
+    };
+    let bumped = Ok((producer(0, 2), true));
+    let nothing = Ok((anew, false));
+    let mut table = [
+        (empty(), again, false, Err(ProducerFenced)),
+        (empty(), anew, false, bumped),
+        (empty(), again, true, Err(ProducerFenced)),
+        (empty(), anew, true, Err(InvalidTxnState)),
+        (complete(false), again, false, nothing),
+        (complete(false), anew, false, bumped),
+        (complete(false), again, true, Err(InvalidTxnState)),
+        (complete(false), anew, true, Err(InvalidTxnState)),
+        (complete(true), again, false, Err(InvalidTxnState)),
+        (complete(true), anew, false, bumped),
+        (complete(true), again, true, nothing),
+        (complete(true), anew, true, Err(InvalidTxnState)),
+    ];
+    for (line, (coordinator, producer, commit, expected)) in table.iter_mut().enumerate() {
+        assert_eq!(end_and_renew(coordinator, *producer, *commit), *expected, "line {line}");
+    }
+}
+
+#[test]
+fn the_last_epoch_ends_with_a_new_id() {
+    let mut coordinator = at_epoch(EPOCH_MAX);
+    let spent = producer(0, EPOCH_MAX);
+    add(&mut coordinator, spent).expect("current");
+    assert_eq!(end_and_renew(&mut coordinator, spent, true), Ok((producer(1, 0), true)));
+    assert_eq!(end_and_renew(&mut coordinator, spent, true), Ok((producer(1, 0), false)), "asked again");
+    let unknown = Err(ResponseError::InvalidProducerIdMapping);
+    assert_eq!(end_and_renew(&mut coordinator, producer(0, 4), true), unknown);
+    assert_eq!(init(&mut coordinator, producer(1, 0)), Ok(producer(1, 1)), "and no id is lost");
+    assert_eq!(coordinator.next_producer_id, 2);
+}
+
+#[test]
+fn whoever_was_timed_out_may_abort_and_go_on() {
+    let (mut coordinator, first) = ongoing();
+    coordinator.poll(at(1000));
+    assert_eq!(end_and_renew(&mut coordinator, first, true), Err(ResponseError::InvalidTxnState));
+    assert_eq!(end_and_renew(&mut coordinator, first, false), Ok((producer(0, 1), false)));
+}
