@@ -14,10 +14,14 @@ use crate::broker::group::{Claim, Committed};
 use crate::broker::state::State;
 use crate::broker::transactions::Producer;
 
+/// From this version on clients know TRANSACTION_ABORTABLE (KIP-890).
+const ABORTABLE_FROM: i16 = 4;
+
 pub(crate) struct TxnOffsetCommit;
 
 impl Api for TxnOffsetCommit {
     const KEY: ApiKey = ApiKey::TxnOffsetCommit;
+    /// From 5 on the group need not be added to the transaction before (KIP-890, transaction version 2).
     const VERSIONS: (i16, i16) = (0, 4);
     type Request = TxnOffsetCommitRequest;
     type Response = TxnOffsetCommitResponse;
@@ -30,12 +34,6 @@ impl Api for TxnOffsetCommit {
         if let Some(code) = state.coordinator_error(&request.group_id, call.node) {
             return Some(Self::refuse(&request, call, code));
         }
-        let claim = Claim {
-            group: &request.group_id,
-            member: &request.member_id,
-            instance: request.group_instance_id.as_deref(),
-            generation: request.generation_id,
-        };
         let topics = &state.topics;
         let mut named = request.topics.iter();
         if !named.any(|topic| topic.partitions.iter().any(|p| exists(topics, &topic.name, p.partition_index)))
@@ -43,12 +41,16 @@ impl Api for TxnOffsetCommit {
             // Without a partition that exists the group is not asked, nor made.
             return Some(respond(&request, |_, _| ResponseError::UnknownTopicOrPartition.code()));
         }
-        let producer = Producer { id: request.producer_id.0, epoch: request.producer_epoch };
-        let verified =
-            state.transactions.verify_group(&request.transactional_id, producer, &request.group_id);
-        if let Err(error) = verified {
+        if let Err(error) = verify(state, call.version, &request) {
             return Some(Self::refuse(&request, call, error.code()));
         }
+        let claim = Claim {
+            group: &request.group_id,
+            member: &request.member_id,
+            instance: request.group_instance_id.as_deref(),
+            generation: request.generation_id,
+        };
+        let topics = &state.topics;
         let mut commits = state.groups.transactional_commits(&claim, request.producer_id.0);
         Some(respond(&request, |topic, partition| {
             if !exists(topics, topic, partition.partition_index) {
@@ -70,6 +72,16 @@ impl Api for TxnOffsetCommit {
     fn refuse(request: &TxnOffsetCommitRequest, _: &Call<'_>, code: i16) -> TxnOffsetCommitResponse {
         respond(request, |_, _| code)
     }
+}
+
+/// Whether the producer has an open transaction that may hold offsets of the group.
+fn verify(state: &State, version: i16, request: &TxnOffsetCommitRequest) -> Result<(), ResponseError> {
+    let id = request.transactional_id.as_str();
+    let producer = Producer { id: request.producer_id.0, epoch: request.producer_epoch };
+    state.transactions.verify_group(id, producer, &request.group_id).map_err(|error| match error {
+        ResponseError::TransactionAbortable if version < ABORTABLE_FROM => ResponseError::InvalidTxnState,
+        error => error,
+    })
 }
 
 /// An answer with a code for each partition, found in order.
