@@ -3,4 +3,5 @@
 mod admin;
 mod client;
 mod faults;
+mod groups;
 mod versions;
