@@ -141,6 +141,11 @@ fn pack_by_hand(rng: &mut Rng, payload: &[u8]) -> (u8, Vec<u8>) {
     }
 }
 
+/// A batch, hostile or sound.
+pub(crate) fn batch(rng: &mut Rng, hostile: bool) -> Vec<u8> {
+    if hostile { hostile_batch(rng) } else { rng.pick(samples()).batch.clone() }
+}
+
 fn hostile_batch(rng: &mut Rng) -> Vec<u8> {
     let samples = samples();
     let sample = rng.pick(samples);
