@@ -253,7 +253,7 @@ fn batches() {
         ("records refused", 100),
         ("unpacking refused", 100),
     ];
-    campaign::run("batches", 26, &stages, |rng, case| {
+    campaign::run("batches", 24, &stages, |rng, case| {
         let mut wire = Vec::new();
         for _ in 0..1 + rng.below(3) {
             wire.extend(hostile_batch(rng));
@@ -317,7 +317,7 @@ fn marker(rng: &mut Rng, producer: i64) -> Vec<u8> {
 #[test]
 fn scans() {
     let stages = [("delivered", 300), ("held back", 200), ("damage", 50), ("below the position", 50)];
-    campaign::run("scans", 15, &stages, |rng, case| {
+    campaign::run("scans", 14, &stages, |rng, case| {
         let mut wire = Vec::new();
         let mut offset = match rng.below(10) {
             0 => i64::MAX - rng.below(2000) as i64,

@@ -8,7 +8,7 @@ use crate::alloc::{self, Use};
 use crate::rng::Rng;
 
 /// Of all campaigns together.
-const INPUTS_DEFAULT: u64 = 12_000;
+const INPUTS_DEFAULT: u64 = 10_000;
 /// Time allowed whatever the input: an idle machine needs microseconds, a loaded one may take us off the processor.
 const TIME_MAX: Duration = Duration::from_millis(250);
 /// Time allowed for each byte, in a build without optimisation.

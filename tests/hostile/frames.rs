@@ -74,7 +74,7 @@ fn feed(reader: &mut FrameReader, mut wire: &[u8], rng: &mut Rng, piece: usize) 
 #[test]
 fn frames() {
     let stages = [("whole frame", 500), ("large frame", 50), ("bad length", 50), ("waits for more", 50)];
-    campaign::run("frames", 8, &stages, |rng, case| {
+    campaign::run("frames", 7, &stages, |rng, case| {
         let mut wire = wire(rng);
         if rng.one_in(3) {
             mutate(rng, &mut wire, &[0x7f, 0xff, 0xff, 0xff, 0, 0, 0x40, 0]);

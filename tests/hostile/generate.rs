@@ -92,7 +92,8 @@ impl ByteBuf for Source<'_> {
     }
 
     fn get_bytes(&mut self, size: usize) -> Bytes {
-        let bytes: Vec<u8> = (0..size).map(|_| b'a' + self.rng.below(26) as u8).collect();
+        // Of few letters, so that names meet.
+        let bytes: Vec<u8> = (0..size).map(|_| b'a' + self.rng.below(4) as u8).collect();
         self.given.extend_from_slice(&bytes);
         bytes.into()
     }

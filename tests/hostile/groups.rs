@@ -64,7 +64,7 @@ fn hostile(rng: &mut Rng, sound: &Bytes) -> Bytes {
 #[test]
 fn subscriptions() {
     let stages = [("subscription accepted", 300), ("read in part", 100), ("shared out", 900)];
-    campaign::run("subscriptions", 10, &stages, |rng, case| {
+    campaign::run("subscriptions", 9, &stages, |rng, case| {
         let mut members = Vec::new();
         for number in 0..1 + rng.below(4) {
             let noise = rng.one_in(2);
@@ -135,7 +135,7 @@ fn check(
 #[test]
 fn assignments() {
     let stages = [("assignment accepted", 200), ("assignment refused", 200)];
-    campaign::run("assignments", 6, &stages, |rng, case| {
+    campaign::run("assignments", 5, &stages, |rng, case| {
         let sound = Assignment { partitions: partitions(rng), user_data: None }.encode();
         let bytes = hostile(rng, &sound);
         let limit = MEMORY_BASE + MEMORY_PER_BYTE_MAX * bytes.len();

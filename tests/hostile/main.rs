@@ -7,7 +7,7 @@
 //!
 //! | Variable | What it sets |
 //! |---|---|
-//! | `KEYLANE_HOSTILE_INPUTS` | inputs of all campaigns together (12000) |
+//! | `KEYLANE_HOSTILE_INPUTS` | inputs of all campaigns together (10000) |
 //! | `KEYLANE_HOSTILE_SEED` | the seed (1) |
 //! | `KEYLANE_HOSTILE_INPUT` | only this input of each campaign, as a failure prints it |
 //!
@@ -16,6 +16,8 @@
 mod alloc;
 mod answers;
 mod batches;
+#[cfg(feature = "broker")]
+mod broker;
 mod campaign;
 mod clients;
 mod frames;
