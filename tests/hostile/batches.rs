@@ -20,7 +20,7 @@ use crate::rng::Rng;
 /// The largest payload of these inputs.
 const SIZE_MAX: usize = 256 << 10;
 /// zstd's window: what its frames may ask for whatever the size limit, with the room to move it and its tables.
-const ZSTD_BYTES: usize = (2 * 8 << 20) + (2 << 20);
+const ZSTD_BYTES: usize = (16 << 20) + (2 << 20);
 /// Tables and windows of the other codecs.
 const CODEC_BYTES: usize = 256 << 10;
 /// Bytes of memory for each byte of a batch: the batch, and a position for each seven bytes of its payload.
