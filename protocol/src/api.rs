@@ -11,6 +11,7 @@ use kafka_protocol::messages as m;
 use kafka_protocol::messages::{RequestHeader, ResponseHeader};
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
 
+use crate::bounded::Bounded;
 use crate::error::{Error, Fault};
 
 pub use kafka_protocol::messages;
@@ -55,7 +56,7 @@ macro_rules! apis {
             }
 
             /// Decodes the body of an answer.
-            fn decode_body(self, version: i16, body: &mut Bytes) -> Result<Response, String> {
+            fn decode_body(self, version: i16, body: &mut Bounded) -> Result<Response, String> {
                 match self {
                     $(Api::$name => m::$response::decode(body, version)
                         .map(Response::$name)
@@ -278,9 +279,14 @@ pub fn peek_correlation(frame: &Bytes) -> Option<i32> {
     (frame.len() >= 4).then(|| i32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]]))
 }
 
-/// Decodes an answer: header, then body. Bytes behind the body break the protocol.
-pub fn decode_response(api: Api, version: i16, mut frame: Bytes) -> Result<Response, Error> {
+/// Decodes an answer: header, then body. Bytes behind the body break the protocol, and so does a count that the bytes
+/// cannot fill; it costs no memory.
+pub fn decode_response(api: Api, version: i16, frame: Bytes) -> Result<Response, Error> {
     let broken = |what: String| Error::peer(format!("version {version} answer: {what}")).at_api(api);
+    if api == Api::ApiVersions && version < API_VERSIONS_FLEXIBLE && !is_count_filled(&frame) {
+        return Err(broken("more versions counted than there are bytes".to_owned()));
+    }
+    let mut frame = Bounded::new(frame);
     ResponseHeader::decode(&mut frame, api.response_header_version(version))
         .map_err(|error| broken(error.to_string()))?;
     let response = api.decode_body(version, &mut frame).map_err(broken)?;
@@ -288,6 +294,21 @@ pub fn decode_response(api: Api, version: i16, mut frame: Bytes) -> Result<Respo
         return Err(broken(format!("{} bytes too many", frame.remaining())));
     }
     Ok(response)
+}
+
+/// The first flexible version of ApiVersions. Of every other API only flexible versions are read.
+const API_VERSIONS_FLEXIBLE: i16 = 3;
+
+/// Whether an ApiVersions answer of an older layout can hold what it counts: behind the correlation id and the error
+/// stands a count of 32 bits, of key, lowest and highest version.
+fn is_count_filled(frame: &[u8]) -> bool {
+    const COUNT_START: usize = 4 + 2;
+    const RANGE_BYTES: usize = 3 * 2;
+    let Some((count, ranges)) = frame.get(COUNT_START..).and_then(<[u8]>::split_first_chunk) else {
+        // Too short for a count: the decoder says so.
+        return true;
+    };
+    usize::try_from(i32::from_be_bytes(*count)).is_ok_and(|count| count <= ranges.len() / RANGE_BYTES)
 }
 
 #[cfg(test)]
@@ -312,6 +333,26 @@ mod tests {
             let valid = key.valid_versions();
             assert!(valid.min <= low && high <= valid.max, "{api}: {low}..={high} in {valid}");
         }
+    }
+
+    #[test]
+    fn only_flexible_versions_are_read() {
+        for api in Api::ALL.iter().filter(|api| **api != Api::ApiVersions) {
+            // A flexible answer has tags in its header, but for ApiVersions.
+            assert_eq!(api.response_header_version(api.versions().0), 1, "{api}");
+        }
+    }
+
+    #[test]
+    fn a_count_that_the_bytes_cannot_fill_costs_nothing() {
+        // Metadata 12: throttle time, then 4,294,967,294 brokers.
+        let body = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f];
+        assert!(decode_response(Api::Metadata, 12, Bytes::copy_from_slice(&body)).is_err());
+        // ApiVersions 0: no error, then 2,147,483,647 ranges.
+        let body = [0, 0, 0, 1, 0, 0, 0x7f, 0xff, 0xff, 0xff];
+        assert!(decode_response(Api::ApiVersions, 0, Bytes::copy_from_slice(&body)).is_err());
+        let body = [0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 12];
+        assert!(decode_response(Api::ApiVersions, 0, Bytes::copy_from_slice(&body)).is_ok());
     }
 
     #[test]

@@ -57,19 +57,19 @@ impl PartitionLag {
             Some(committed) => *committed,
             None => *self.start.as_ref().ok()?,
         };
-        Some((*self.end.as_ref().ok()? - from).max(0))
+        Some(self.end.as_ref().ok()?.saturating_sub(from).max(0))
     }
 
     /// By how much the commit is beyond the log's end, as after a truncation or in a recreated topic.
     pub fn beyond_end(&self) -> Option<i64> {
         let (Ok(Some(committed)), Ok(end)) = (&self.committed, &self.end) else { return None };
-        (committed > end).then(|| committed - end)
+        (committed > end).then(|| committed.saturating_sub(*end))
     }
 
     /// By how much the commit is below the log's start: records that were removed before the group came to them.
     pub fn below_start(&self) -> Option<i64> {
         let (Ok(Some(committed)), Ok(start)) = (&self.committed, &self.start) else { return None };
-        (committed < start).then(|| start - committed)
+        (committed < start).then(|| start.saturating_sub(*committed))
     }
 
     /// Whether there is no commit.

@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod api;
+pub mod bounded;
 pub mod client;
 pub mod commit;
 pub mod connection;

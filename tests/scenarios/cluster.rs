@@ -107,11 +107,6 @@ impl Cluster {
         }
     }
 
-    /// Whether this is not Kafka but keylane's own broker.
-    pub fn is_dev(&self) -> bool {
-        matches!(self.kind, Kind::Dev(_))
-    }
-
     /// Stops keylane's own broker and answers what it said.
     pub fn end_dev(&mut self) -> Exit {
         let Kind::Dev(child) = &mut self.kind else { panic!("not a broker of keylane's own") };

@@ -287,7 +287,8 @@ impl Membership {
         let from = self.identity.generation;
         // The leader of the next generation hears what we own. Of one that came and went while our answer was lost
         // we know nothing, and our claim to what we own counts no more (KIP-792).
-        let missed = from >= 0 && response.generation_id != from && response.generation_id != from + 1;
+        let next = from.checked_add(1);
+        let missed = from >= 0 && response.generation_id != from && Some(response.generation_id) != next;
         self.identity =
             Identity { member_id: response.member_id.to_string(), generation: response.generation_id };
         let name = response.protocol_name.as_ref().map_or("", |name| name.as_str());
