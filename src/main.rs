@@ -67,8 +67,8 @@ fn answer(text: &str) -> Exit {
 
 fn run(command: Command, report: &Report) -> Exit {
     let ended = match command {
-        Command::Pool(pool) => role::pool(&pool, *report),
-        Command::Sequential(sequential) => role::sequential(&sequential, *report),
+        Command::Pool(pool) => role::pool(&pool, report),
+        Command::Sequential(sequential) => role::sequential(&sequential, report),
         Command::Lag(lag) => Ok(keylane::lag::run(&lag, report)),
         Command::Topic(topic) => Ok(keylane::topic::run(&topic, report)),
         Command::Group(group) => Ok(keylane::group::run(&group, report)),

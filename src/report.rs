@@ -4,9 +4,12 @@
 //! is nobody left to tell. Answers on stdout return the error, since they are the work. A line of progress begins
 //! with `[HH:MM:SS]` (UTC) in text; in JSON every line has `type` and `time` (RFC 3339, UTC). This is the binary's
 //! side of the clock: the protocol never sees it.
+//!
+//! With a [`Tap`] nothing is written: whoever runs a role as a part of something larger is handed each line instead.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -16,17 +19,55 @@ use crate::cli::{Common, MemoryLimit, OutputFormat, Verbosity};
 /// Members of a JSON line besides `type` and `time`.
 pub type Fields = Vec<(&'static str, Value)>;
 
+/// One line before it is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    /// Its `type` in JSON, as `stats`, `assigned` or `warning`.
+    pub kind: &'a str,
+    /// The whole text, without the time in front.
+    pub text: &'a str,
+    /// Members of a JSON line besides `type` and `time`.
+    pub fields: &'a [(&'static str, Value)],
+    /// At which level it is said; answers are said at every level.
+    pub level: Verbosity,
+    /// Whether it is an answer, for stdout.
+    pub is_answer: bool,
+}
+
+/// Who is handed each line in place of stderr and stdout.
+#[derive(Clone)]
+pub struct Tap(Arc<dyn Fn(&Line<'_>) + Send + Sync>);
+
+impl Tap {
+    /// `take` is called for every line that the verbosity allows, on the thread that says it.
+    pub fn new(take: impl Fn(&Line<'_>) + Send + Sync + 'static) -> Self {
+        Tap(Arc::new(take))
+    }
+}
+
+impl fmt::Debug for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tap")
+    }
+}
+
 /// Decides what is said and how.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     format: OutputFormat,
     verbosity: Verbosity,
+    tap: Option<Tap>,
 }
 
 impl Report {
     /// A report that writes `format` and says as much as `verbosity` allows.
     pub fn new(format: OutputFormat, verbosity: Verbosity) -> Self {
-        Report { format, verbosity }
+        Report { format, verbosity, tap: None }
+    }
+
+    /// A report whose lines go to `tap`.
+    pub fn tapped(verbosity: Verbosity, tap: Tap) -> Self {
+        Report { format: OutputFormat::Text, verbosity, tap: Some(tap) }
     }
 
     /// Whether JSON lines are written.
@@ -81,16 +122,22 @@ impl Report {
 
     /// A line of progress: `[HH:MM:SS] text`.
     pub fn stamped(&self, level: Verbosity, kind: &str, text: impl Display, fields: Fields) {
-        if self.says(level) {
-            let now = SystemTime::now();
-            to_stderr(&self.line(kind, Some(now), text, fields, now));
-        }
+        self.say(level, kind, true, text, fields);
     }
 
     /// A line without the time in front, such as `done: …`.
     pub fn plain(&self, level: Verbosity, kind: &str, text: impl Display, fields: Fields) {
-        if self.says(level) {
-            to_stderr(&self.line(kind, None, text, fields, SystemTime::now()));
+        self.say(level, kind, false, text, fields);
+    }
+
+    fn say(&self, level: Verbosity, kind: &str, stamped: bool, text: impl Display, fields: Fields) {
+        if !self.says(level) {
+            return;
+        }
+        let line = Line { kind, text: &text.to_string(), fields: &fields, level, is_answer: false };
+        match &self.tap {
+            Some(Tap(take)) => take(&line),
+            None => to_stderr(&self.written(&line, stamped, SystemTime::now())),
         }
     }
 
@@ -99,7 +146,7 @@ impl Report {
     /// # Errors
     /// What writing to stdout gives; a closed pipe is [`io::ErrorKind::BrokenPipe`].
     pub fn answer(&self, kind: &str, text: impl Display, fields: Fields) -> io::Result<()> {
-        to_stdout(self.line(kind, None, text, fields, SystemTime::now()).as_bytes())
+        self.say_answer(kind, false, text, fields)
     }
 
     /// An answer on stdout: `[HH:MM:SS] text`.
@@ -107,29 +154,35 @@ impl Report {
     /// # Errors
     /// As [`Report::answer`].
     pub fn answer_stamped(&self, kind: &str, text: impl Display, fields: Fields) -> io::Result<()> {
-        let now = SystemTime::now();
-        to_stdout(self.line(kind, Some(now), text, fields, now).as_bytes())
+        self.say_answer(kind, true, text, fields)
     }
 
-    fn line(
-        &self,
-        kind: &str,
-        stamp: Option<SystemTime>,
-        text: impl Display,
-        fields: Fields,
-        now: SystemTime,
-    ) -> String {
-        match (self.format, stamp) {
-            (OutputFormat::Text, Some(stamp)) => format!("[{}] {text}\n", clock(stamp)),
-            (OutputFormat::Text, None) => format!("{text}\n"),
-            (OutputFormat::Json, _) => {
+    fn say_answer(&self, kind: &str, stamped: bool, text: impl Display, fields: Fields) -> io::Result<()> {
+        let (text, level) = (text.to_string(), Verbosity::Errors);
+        let line = Line { kind, text: &text, fields: &fields, level, is_answer: true };
+        match &self.tap {
+            Some(Tap(take)) => {
+                take(&line);
+                Ok(())
+            }
+            None => to_stdout(self.written(&line, stamped, SystemTime::now()).as_bytes()),
+        }
+    }
+
+    /// The line as it is written.
+    fn written(&self, line: &Line<'_>, stamped: bool, now: SystemTime) -> String {
+        let text = line.text;
+        match self.format {
+            OutputFormat::Text if stamped => format!("[{}] {text}\n", clock(now)),
+            OutputFormat::Text => format!("{text}\n"),
+            OutputFormat::Json => {
                 // Not by a map, which would sort the members: people read this too.
-                let mut line = format!("{{\"type\":{},\"time\":\"{}\"", Value::from(kind), rfc3339(now));
-                for (name, value) in fields {
-                    line.push_str(&format!(",{}:{value}", Value::from(name)));
+                let mut out = format!("{{\"type\":{},\"time\":\"{}\"", Value::from(line.kind), rfc3339(now));
+                for (name, value) in line.fields {
+                    out.push_str(&format!(",{}:{value}", Value::from(*name)));
                 }
-                line.push_str("}\n");
-                line
+                out.push_str("}\n");
+                out
             }
         }
     }
@@ -210,17 +263,38 @@ mod tests {
     fn lines_in_both_formats() {
         let text = Report::new(OutputFormat::Text, Verbosity::Normal);
         let json = Report::new(OutputFormat::Json, Verbosity::Normal);
-        let fields = || vec![("processed", Value::from(3))];
-        let now = at(3661);
-        assert_eq!(text.line("stats", Some(now), "processed=3", fields(), now), "[01:01:01] processed=3\n");
-        assert_eq!(text.line("done", None, "done: processed=3", fields(), now), "done: processed=3\n");
-        let line = json.line("stats", Some(now), "processed=3", fields(), now);
+        let fields = [("processed", Value::from(3))];
+        let (now, level) = (at(3661), Verbosity::Normal);
+        let stats = Line { kind: "stats", text: "processed=3", fields: &fields, level, is_answer: false };
+        let done = Line { kind: "done", text: "done: processed=3", ..stats };
+        assert_eq!(text.written(&stats, true, now), "[01:01:01] processed=3\n");
+        assert_eq!(text.written(&done, false, now), "done: processed=3\n");
+        let line = json.written(&stats, true, now);
         let value: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(
             value,
             serde_json::json!({"type":"stats","time":"1970-01-01T01:01:01.007Z","processed":3})
         );
         assert!(line.ends_with("}\n") && line.matches('\n').count() == 1);
+    }
+
+    #[test]
+    fn a_tap_is_handed_lines_and_answers() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let tap = Tap::new(move |line: &Line<'_>| {
+            let seen = (line.kind.to_owned(), line.text.to_owned(), line.fields.len(), line.is_answer);
+            sender.send(seen).unwrap();
+        });
+        let report = Report::tapped(Verbosity::Normal, tap);
+        report.stamped(Verbosity::Normal, "stats", "processed=3", vec![("processed", 3.into())]);
+        report.stamped(Verbosity::More, "stats", "not said", Vec::new());
+        report.answer("topic", "a", Vec::new()).unwrap();
+        drop(report);
+        let seen: Vec<_> = receiver.iter().collect();
+        let expected = [("stats", "processed=3", 1, false), ("topic", "a", 0, true)];
+        let expected =
+            expected.map(|(kind, text, fields, answer)| (kind.into(), text.into(), fields, answer));
+        assert_eq!(seen, expected);
     }
 
     #[test]

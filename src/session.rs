@@ -21,7 +21,7 @@ use crate::cli::Common;
 use crate::driver::Driver;
 use crate::driver::signals::{self, SignalCount};
 use crate::exit::Exit;
-use crate::pool::role::net_config;
+use crate::pool::role::{net_config, random_seed};
 use crate::report::Report;
 
 /// Why a command cannot go on.
@@ -86,10 +86,11 @@ impl Session {
     ///
     /// # Errors
     /// The system gives no epoll.
-    pub(crate) fn open(common: &Common, report: Report) -> Result<Self, Failure> {
+    pub(crate) fn open(common: &Common, report: &Report) -> Result<Self, Failure> {
         let driver = Driver::new().map_err(Failure::System)?;
-        let admin = Admin::new(net_config(common), driver.now());
-        Ok(Session { driver, admin, report, request_timeout: common.request_timeout, signals: None })
+        let admin = Admin::new(net_config(common, random_seed()), driver.now());
+        let (report, request_timeout) = (report.clone(), common.request_timeout);
+        Ok(Session { driver, admin, report, request_timeout, signals: None })
     }
 
     /// From now on a signal ends each wait with [`Failure::Stopped`].

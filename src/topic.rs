@@ -34,7 +34,7 @@ pub fn run(command: &TopicCommand, report: &Report) -> Exit {
 }
 
 fn create(topic: &TopicCreate, report: &Report) -> Result<Exit, Failure> {
-    let mut session = Session::open(&topic.common, *report)?;
+    let mut session = Session::open(&topic.common, report)?;
     let too_many = |what: &str| Error::new(Fault::Policy(format!("too many {what}"))).at_topic(&topic.name);
     let new = NewTopic {
         name: topic.name.clone(),
@@ -98,7 +98,7 @@ fn late(topic: &str, what: &str, waited: Duration) -> Failure {
 }
 
 fn list(common: &Common, report: &Report) -> Result<Exit, Failure> {
-    let mut session = Session::open(common, *report)?;
+    let mut session = Session::open(common, report)?;
     session.fetch_metadata(Interest::All)?;
     for (name, state) in &session.metadata().topics {
         let TopicState::Known(topic) = state else { continue };
@@ -113,7 +113,7 @@ fn list(common: &Common, report: &Report) -> Result<Exit, Failure> {
 }
 
 fn describe(common: &Common, name: Option<&str>, report: &Report) -> Result<Exit, Failure> {
-    let mut session = Session::open(common, *report)?;
+    let mut session = Session::open(common, report)?;
     let interest = match name {
         Some(name) => Interest::Topics(BTreeSet::from([name.to_owned()])),
         None => Interest::All,
@@ -207,7 +207,7 @@ fn partitions_json(topic: &Topic) -> Value {
 }
 
 fn delete(common: &Common, names: &[String], report: &Report) -> Result<Exit, Failure> {
-    let mut session = Session::open(common, *report)?;
+    let mut session = Session::open(common, report)?;
     let timeout = common.request_timeout;
     let questions =
         names.iter().map(|name| (Target::Controller, Question::DeleteTopic(name.clone(), timeout))).collect();

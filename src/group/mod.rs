@@ -50,7 +50,7 @@ fn fetch_list(session: &mut Session) -> Result<BTreeMap<String, ListedGroup>, Fa
 
 /// Names alone, as `kafka-consumer-groups --list`; with `-v` as with its `--type --state`.
 fn list(common: &Common, report: &Report) -> Result<Exit, Failure> {
-    let mut session = Session::open(common, *report)?;
+    let mut session = Session::open(common, report)?;
     let groups = fetch_list(&mut session)?;
     if report.says(Verbosity::More) && !report.is_json() {
         let cells = |group: &ListedGroup| {
@@ -88,7 +88,7 @@ fn survey(session: &mut Session, name: &str) -> Result<GroupLag, Failure> {
 }
 
 fn describe(config: &GroupDescribe, report: &Report) -> Result<Exit, Failure> {
-    let mut session = Session::open(&config.common, *report)?;
+    let mut session = Session::open(&config.common, report)?;
     let group = survey(&mut session, &config.name)?;
     let described = match &group.outcome {
         Ok(Some(described)) => described,
@@ -186,7 +186,7 @@ fn offsets_table(group: &str, described: &DescribedGroup) -> String {
 
 /// Deletes what the names and globs stand for. A group that is not there is said and no failure: it is as was asked.
 fn delete(common: &Common, patterns: &[String], report: &Report) -> Result<Exit, Failure> {
-    let mut session = Session::open(common, *report)?;
+    let mut session = Session::open(common, report)?;
     let mut names = BTreeSet::new();
     if patterns.iter().any(|pattern| glob::is_glob(pattern)) {
         let listed = fetch_list(&mut session)?;

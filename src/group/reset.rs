@@ -32,7 +32,7 @@ struct Step {
 }
 
 pub(super) fn run(config: &GroupReset, report: &Report) -> Result<Exit, Failure> {
-    let mut session = Session::open(&config.common, *report)?;
+    let mut session = Session::open(&config.common, report)?;
     let target = config.to_group.as_ref().unwrap_or(&config.name);
     let current = fetch_current(&mut session, &config.name)?;
     let names = config.topics.iter().map(|topic| topic.topic.clone()).collect();

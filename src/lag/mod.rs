@@ -33,7 +33,7 @@ pub fn run(config: &Lag, report: &Report) -> Exit {
 }
 
 fn watch(config: &Lag, report: &Report) -> Result<Exit, Failure> {
-    let mut session = Session::open(&config.common, *report)?;
+    let mut session = Session::open(&config.common, report)?;
     if !config.once {
         session.watch_signals()?;
     }

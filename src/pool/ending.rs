@@ -79,20 +79,20 @@ impl Engine {
 
     /// Looks at signals and goals, and goes on with an end that has begun.
     pub(super) fn poll_ending(&mut self, now: Duration) -> Option<Exit> {
-        if self.signals.count() >= 2 && !matches!(self.ending, Ending::Hurrying { .. }) {
+        if self.signals.count >= 2 && !matches!(self.ending, Ending::Hurrying { .. }) {
             self.hurry(now);
         }
         let reached_damage = self.reached_damage();
         match self.ending {
             Ending::No => {
-                if self.signals.count() > 0 {
+                if self.signals.count > 0 {
                     self.begin_end(Stop::Signal, now);
                 } else if let Some(error) = self.damaged.take_if(|_| reached_damage) {
                     self.report.error(&error);
                     self.begin_end(Stop::Failure(Exit::of(&error)), now);
                 } else if self.reached_count() {
                     self.begin_end(Stop::Count, now);
-                } else if self.reached_end() {
+                } else if self.reached_end(now) {
                     self.begin_end(Stop::End, now);
                 }
             }
@@ -125,10 +125,10 @@ impl Engine {
         !intake.has_feed() && counts.is_none_or(|counts| counts.ahead == 0)
     }
 
-    fn reached_end(&self) -> bool {
+    fn reached_end(&self, now: Duration) -> bool {
         // A newcomer is assigned nothing until the others have given something up.
-        let waits_for_others = self.intakes.is_empty()
-            && self.driver.now() < self.assigned_at + self.config.revoke_timeout + HAND_OVER;
+        let waits_for_others =
+            self.intakes.is_empty() && now < self.assigned_at + self.config.revoke_timeout + HAND_OVER;
         self.config.exit_at_end
             && self.generation_seen
             && !waits_for_others
@@ -139,7 +139,7 @@ impl Engine {
     }
 
     /// A worker could not write: nothing more is finished, whether the run was to end or not.
-    pub(super) fn on_output_failure(&mut self, error: &io::Error) {
+    pub(super) fn on_output_failure(&mut self, error: &io::Error, now: Duration) {
         let stop = match error.kind() {
             io::ErrorKind::BrokenPipe => Stop::ClosedOutput,
             io::ErrorKind::InvalidData => Stop::Failure(Exit::Record),
@@ -151,7 +151,7 @@ impl Engine {
             self.report.error(format!("{what} failed: {error}"));
         }
         match self.ending {
-            Ending::No => self.begin_end(stop, self.driver.now()),
+            Ending::No => self.begin_end(stop, now),
             // The first failure decides the exit code.
             Ending::Draining { stop: Stop::Failure(_), .. } | Ending::Closing { stop: Stop::Failure(_) } => {}
             Ending::Draining { until, .. } => self.ending = Ending::Draining { stop, until },
@@ -218,7 +218,7 @@ impl Engine {
 
     /// The second signal.
     fn hurry(&mut self, now: Duration) {
-        let signal = self.signals.last();
+        let signal = self.signals.last;
         let mut state = self.shared.lock();
         state.stop = true;
         let counts = state.board.counts();
@@ -255,22 +255,22 @@ impl Engine {
         self.config.exit_at_end || self.config.count.is_some()
     }
 
-    /// Says the last line and waits for the workers that are not with a record.
-    pub(super) fn finish(mut self, exit: Exit) -> Exit {
+    /// The run is over: the workers are told to end. Returns whether none of them is with a record, so that their end
+    /// can be waited for.
+    pub fn end_workers(&mut self) -> bool {
         let mut state = self.shared.lock();
         state.stop = true;
         self.totals.processed = state.processed;
         self.totals.elapsed =
             state.first_at.map_or(Duration::ZERO, |first| state.last_at.saturating_sub(first));
-        let busy = !state.board.is_idle();
+        let idle = state.board.is_idle();
         drop(state);
         self.shared.wake_all();
-        if !busy {
-            for worker in self.workers.drain(..) {
-                // A worker that panicked has ended the process already.
-                let _ = worker.join();
-            }
-        }
+        idle
+    }
+
+    /// Says the last line, after [`Engine::end_workers`].
+    pub fn say_done(&self, exit: Exit) {
         let stop = match self.ending {
             Ending::Draining { stop, .. } | Ending::Closing { stop } => stop.word(),
             Ending::Hurrying { .. } => Stop::Signal.word(),
@@ -296,6 +296,5 @@ impl Engine {
             ("stop", stop.into()),
         ];
         self.report.plain(Verbosity::Normal, "done", text, fields);
-        exit
     }
 }

@@ -1,12 +1,11 @@
-//! The network thread of `pool` and `sequential`: consumer events in, deliveries, commits and reports out.
+//! The middle of `pool` and `sequential`: consumer events in, deliveries, commits and reports out.
 //!
-//! It never blocks but in the driver's poll, so heartbeats go on whatever the handlers do. The end (drain, last commit,
-//! leave) is in `ending`.
+//! It goes in turns and never waits, so heartbeats go on whatever the handlers do: the caller moves the consumer's bytes,
+//! takes a turn, and does so again at the [`Engine::deadline`], when bytes came, or when a worker or a signal woke it.
+//! The end (drain, last commit, leave) is in `ending`, the limits of the start in `starting`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use keylane_protocol::client::consumer::{Consumer, Event, LostReason, Start};
@@ -18,14 +17,12 @@ use serde_json::Value;
 
 use super::batch::Released;
 use super::board::{Commit, Slot};
-use super::ending::{Ending, Stop};
+use super::ending::Ending;
 use super::intake::{Intake, Spares};
 use super::route::{NullKey, Router, Routing};
 use super::shared::{Attention, Failure, RecordBatch, Shared};
 use super::stats::{Limit, Totals, rate};
 use crate::cli::Verbosity;
-use crate::driver::Driver;
-use crate::driver::signals::SignalCount;
 use crate::exit::Exit;
 use crate::report::{Fields, Report};
 
@@ -82,15 +79,13 @@ struct Revoking {
     deadline: Duration,
 }
 
-/// The network thread.
-pub(super) struct Engine {
-    pub(super) driver: Driver,
+/// What a pool member does between its consumer and its workers.
+pub struct Engine {
     pub(super) consumer: Consumer,
     pub(super) shared: Arc<Shared>,
     pub(super) config: EngineConfig,
     pub(super) report: Report,
-    pub(super) signals: SignalCount,
-    pub(super) workers: Vec<JoinHandle<()>>,
+    pub(super) signals: Signals,
     pub(super) intakes: BTreeMap<TopicPartition, Intake>,
     pub(super) spares: Spares,
     pub(super) released: Vec<Released<RecordBatch>>,
@@ -104,42 +99,47 @@ pub(super) struct Engine {
     pub(super) assigned_at: Duration,
     /// Where each partition ended when it was first assigned, for `-e`.
     ends: BTreeMap<TopicPartition, i64>,
-    missing: BTreeSet<String>,
-    missing_since: Option<Duration>,
+    pub(super) missing: BTreeSet<String>,
+    pub(super) missing_since: Option<Duration>,
     commit_due: Option<Duration>,
     committed_at: u64,
     stats_due: Option<Duration>,
     stats_before: (u64, Duration),
     /// A partition is as far ahead of its first unfinished record as it may be.
     pub(super) held_back: bool,
-    waited_for_broker: bool,
+    pub(super) waited_for_broker: bool,
     /// Records wait and workers may be idle: deliver again before waiting.
     pub(super) fill_again: bool,
     /// A partition or topic that cannot be read on: the run ends at it.
     pub(super) damaged: Option<Error>,
 }
 
+/// The signals that came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signals {
+    /// How many.
+    pub count: u32,
+    /// The newest one's number.
+    pub last: i32,
+}
+
 impl Engine {
-    pub(super) fn new(
-        driver: Driver,
+    /// An engine whose first turn is at `now`, a time of the clock of `shared`.
+    pub fn new(
         consumer: Consumer,
         shared: Arc<Shared>,
         config: EngineConfig,
         report: Report,
-        signals: SignalCount,
-        workers: Vec<JoinHandle<()>>,
+        now: Duration,
     ) -> Self {
-        let now = driver.now();
         if let CommitWhen::Records(count) = config.commit {
             shared.lock().wake_at = count;
         }
         Engine {
-            driver,
             consumer,
             shared,
             report,
-            signals,
-            workers,
+            signals: Signals::default(),
             intakes: BTreeMap::new(),
             spares: Spares::default(),
             released: Vec::new(),
@@ -164,36 +164,43 @@ impl Engine {
         }
     }
 
-    /// Runs to the end.
-    ///
-    /// # Errors
-    /// epoll failed.
-    pub(super) fn run(mut self) -> io::Result<Exit> {
-        loop {
-            let deadline = self.deadline();
-            self.driver.turn(&mut self.consumer, deadline)?;
-            let now = self.driver.now();
-            while let Some(event) = self.consumer.next_event() {
-                if let Some(exit) = self.on_event(event, now) {
-                    return Ok(self.finish(exit));
-                }
-            }
-            if let Some(lease) = self.consumer.lease_until() {
-                self.shared.set_lease(lease);
-            }
-            self.take_failures();
-            self.poll_revoking(now);
-            self.fill();
-            self.poll_commit(now);
-            self.poll_stats(now);
-            self.check_start(now);
-            if let Some(exit) = self.poll_ending(now) {
-                return Ok(self.finish(exit));
-            }
-        }
+    /// The consumer, for whoever moves its bytes and polls it.
+    pub fn consumer(&mut self) -> &mut Consumer {
+        &mut self.consumer
     }
 
-    fn deadline(&self) -> Option<Duration> {
+    /// What engine and workers share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Signals came: the first one ends the run in good order, the second at once. They are acted on in the next turn.
+    pub fn set_signals(&mut self, signals: Signals) {
+        self.signals = signals;
+    }
+
+    /// Does what is due, after the consumer was polled; with an exit code the run is over.
+    pub fn turn(&mut self, now: Duration) -> Option<Exit> {
+        while let Some(event) = self.consumer.next_event() {
+            let exit = self.on_event(event, now);
+            if exit.is_some() {
+                return exit;
+            }
+        }
+        if let Some(lease) = self.consumer.lease_until() {
+            self.shared.set_lease(lease);
+        }
+        self.take_failures(now);
+        self.poll_revoking(now);
+        self.fill();
+        self.poll_commit(now);
+        self.poll_stats(now);
+        self.check_start(now);
+        self.poll_ending(now)
+    }
+
+    /// When the next turn is due though nothing came.
+    pub fn deadline(&self) -> Option<Duration> {
         let revoking = self.revoking.as_ref().map(|revoking| revoking.deadline);
         let start = self.start_deadline();
         if self.fill_again {
@@ -209,7 +216,7 @@ impl Engine {
     /// Takes one event; with an exit code the run is over.
     fn on_event(&mut self, event: Event, now: Duration) -> Option<Exit> {
         match event {
-            Event::Assigned { generation, added, kept } => self.on_assigned(generation, added, &kept),
+            Event::Assigned { generation, added, kept } => self.on_assigned(generation, added, &kept, now),
             Event::Revoke { partitions, deadline } => self.on_revoke(partitions, deadline),
             Event::Revoked(partitions) => self.on_gone("revoked", &partitions, None),
             Event::Lost(partitions, reason) => self.on_gone("lost", &partitions, Some(reason)),
@@ -247,12 +254,12 @@ impl Engine {
         None
     }
 
-    fn on_assigned(&mut self, generation: i32, added: Vec<Start>, kept: &[TopicPartition]) {
+    fn on_assigned(&mut self, generation: i32, added: Vec<Start>, kept: &[TopicPartition], now: Duration) {
         if self.generation_seen {
             self.totals.rebalances += 1;
         }
         self.generation_seen = true;
-        self.assigned_at = self.driver.now();
+        self.assigned_at = now;
         let mut from: BTreeMap<TopicPartition, i64> = BTreeMap::new();
         for start in added {
             from.insert(start.at.clone(), start.position.offset);
@@ -437,10 +444,10 @@ impl Engine {
         }
     }
 
-    fn take_failures(&mut self) {
+    fn take_failures(&mut self, now: Duration) {
         let failure = self.shared.lock().failure.take();
         if let Some(Failure::Output(error)) = failure {
-            self.on_output_failure(&error);
+            self.on_output_failure(&error, now);
         }
     }
 
@@ -514,51 +521,6 @@ impl Engine {
         ];
         self.report.stamped(Verbosity::Normal, "stats", text, fields);
         self.say_draining(now);
-    }
-
-    // ---- before the first assignment ----
-
-    fn start_deadline(&self) -> Option<Duration> {
-        let topic = self.missing_since.filter(|_| self.config.exit_at_end);
-        let broker = (!self.generation_seen).then_some(Duration::ZERO);
-        [topic, broker]
-            .into_iter()
-            .flatten()
-            .min()
-            .map(|since| since + self.config.request_timeout)
-            .filter(|_| matches!(self.ending, Ending::No) && !self.waited_for_broker)
-    }
-
-    /// No broker, no coordinator or (with `-e`) no topic within the request timeout ends the run.
-    fn check_start(&mut self, now: Duration) {
-        if !matches!(self.ending, Ending::No) {
-            return;
-        }
-        if self.config.exit_at_end
-            && self.missing_since.is_some_and(|since| since + self.config.request_timeout <= now)
-        {
-            let names = self.missing.iter().cloned().collect::<Vec<_>>().join(", ");
-            self.report.error(format!("no topic {names}; make it with: keylane topic create {names}"));
-            return self.begin_end(Stop::Failure(Exit::NoTopic), now);
-        }
-        if self.generation_seen || self.waited_for_broker || now < self.config.request_timeout {
-            return;
-        }
-        self.waited_for_broker = true;
-        let group = self.config.group.clone();
-        let net = self.consumer.net();
-        if net.known_coordinator(&group).is_some() {
-            return;
-        }
-        let brokers = || {
-            let all: Vec<String> =
-                net.config().bootstrap.iter().map(|(host, port)| format!("{host}:{port}")).collect();
-            format!("no answer from {}; is that a Kafka port, and without TLS?", all.join(", "))
-        };
-        let why = net.last_error().map_or_else(brokers, ToString::to_string);
-        let what = if net.ever_up() { "no coordinator for the group" } else { "no broker can be reached" };
-        self.report.error(format!("{what} within {} s: {why}", self.config.request_timeout.as_secs_f64()));
-        self.begin_end(Stop::Failure(Exit::Unavailable), now);
     }
 }
 

@@ -435,6 +435,15 @@ mod tests {
     use crate::pool::board::{Board, Dispatch};
     use crate::pool::route::{NullKey, Order, Routing};
     use crate::pool::run::Run;
+    use crate::pool::shared::{Clock, Wake};
+
+    /// There are no threads to wake.
+    struct Nobody;
+
+    impl Wake for Nobody {
+        fn wake_engine(&self) {}
+        fn wake_worker(&self, _worker: u32) {}
+    }
 
     /// Two batches of ten records, at offsets 0 and 10.
     fn two_batches() -> Vec<FetchedBatch> {
@@ -453,10 +462,8 @@ mod tests {
     }
 
     fn run_of(dispatch: Dispatch) {
-        let poll = mio::Poll::new().unwrap();
-        let waker = Arc::new(mio::Waker::new(poll.registry(), mio::Token(0)).unwrap());
-        let shared = Shared::new(Board::new(dispatch), std::time::Instant::now(), waker, 1);
-        shared.set_workers(Vec::new());
+        let clock = Clock::Virtual(Arc::default());
+        let shared = Shared::new(Board::new(dispatch), clock, Box::new(Nobody), 1, 1);
         let slot = shared.lock().board.assign("t".into(), 0, 0, -1);
         let order = if dispatch == Dispatch::Lanes { Order::Key } else { Order::Partition };
         let router = Router::new(Routing::Lanes { order, seed: 0 }, NullKey::Spread, "t", 0);

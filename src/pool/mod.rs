@@ -1,8 +1,9 @@
 //! `pool` and `sequential`: records in, handled by workers, offsets out.
 //!
 //! The bookkeeping ([`board`] and what it is made of) is plain data without threads, locks or a clock. One
-//! [`board::Board`] stands behind one mutex ([`shared`]); the network thread (`engine`) delivers records to it, the
-//! workers (`worker`) take and complete them.
+//! [`board::Board`] stands behind one mutex ([`shared`]); the [`engine`] delivers records to it, the workers
+//! ([`worker`]) take and complete them. Both go in steps that never wait, with the time given from outside: threads and
+//! sockets come to them in [`role`] and `threads`, a virtual clock and wires of bytes in `tests/sim`.
 
 pub mod batch;
 pub mod board;
@@ -19,9 +20,11 @@ pub mod route;
 pub mod run;
 mod sequence;
 pub mod shared;
+mod starting;
 mod stats;
+mod threads;
 pub mod tracker;
-mod worker;
+pub mod worker;
 
 #[cfg(test)]
 mod tests;

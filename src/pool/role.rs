@@ -1,7 +1,9 @@
 //! The roles `pool` and `sequential`: from the resolved command line to a running engine.
+//!
+//! A [`Setup`] is what the command line comes to; the loop below runs it with sockets, threads and signals.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use keylane_protocol::client::consumer::{Consumer, ConsumerConfig, Reset};
@@ -10,10 +12,10 @@ use keylane_protocol::fetch::FetchConfig;
 use keylane_protocol::group::GroupConfig;
 
 use super::board::{Board, Dispatch};
-use super::engine::{CommitWhen, Engine, EngineConfig, fetch_bytes};
+use super::engine::{CommitWhen, Engine, EngineConfig, Signals, fetch_bytes};
 use super::route::{NullKey, Order, Routing};
-use super::shared::Shared;
-use super::worker;
+use super::shared::{Clock, Shared, Wake};
+use super::threads::{self, Threads};
 use crate::cli;
 use crate::driver::{Driver, signals};
 use crate::exit::Exit;
@@ -43,89 +45,152 @@ struct Plan {
 ///
 /// # Errors
 /// The system gives no threads, signals or epoll.
-pub fn pool(config: &cli::Pool, report: Report) -> io::Result<Exit> {
-    let workers = config.workers;
-    let order = match config.order {
-        cli::Order::Key => Order::Key,
-        cli::Order::Partition => Order::Partition,
-        cli::Order::None => Order::None,
-    };
-    let (dispatch, routing) = match config.dispatch {
-        // Where a handler cannot block, the partition is the lane as well: see `sequence`.
-        cli::Dispatch::Lanes if order == Order::Partition || !config.consume.handler.can_block() => {
-            (Dispatch::Partitions, Routing::Lanes { order: Order::Partition, seed: 0 })
-        }
-        cli::Dispatch::Lanes => (Dispatch::Lanes, Routing::Lanes { order, seed: random_seed() }),
-        cli::Dispatch::Hash => (Dispatch::Hash { workers }, Routing::Hash { workers }),
-        cli::Dispatch::PartitionHash => (Dispatch::Hash { workers }, Routing::PartitionHash { workers }),
-    };
-    let plan = Plan {
-        dispatch,
-        routing,
-        null_key: match config.null_key {
-            cli::NullKey::Spread => NullKey::Spread,
-            cli::NullKey::Lane => NullKey::Lane,
-        },
-        workers,
-        records_max: u64::from(config.buffer) * u64::from(workers),
-        bytes_max: config.max_memory.bytes,
-        ahead_max: u64::from(config.max_ahead),
-        commit: CommitWhen::Every(config.commit_interval),
-    };
-    run(&config.consume, plan, report)
+pub fn pool(config: &cli::Pool, report: &Report) -> io::Result<Exit> {
+    run(&config.consume, Setup::of_pool(config, random_seed()), report)
 }
 
 /// Runs `sequential`.
 ///
 /// # Errors
 /// As [`pool`].
-pub fn sequential(config: &cli::Sequential, report: Report) -> io::Result<Exit> {
-    let records = u64::from(config.max_poll_records);
-    let plan = Plan {
-        dispatch: Dispatch::Sequential { chunk_records_max: config.max_poll_records },
-        routing: Routing::Lanes { order: Order::Partition, seed: 0 },
-        null_key: NullKey::Lane,
-        workers: 1,
-        records_max: records.saturating_mul(SEQUENTIAL_POLLS_HELD).max(1024),
-        bytes_max: SEQUENTIAL_BYTES_MAX,
-        ahead_max: u64::MAX,
-        commit: CommitWhen::Records(records),
-    };
-    run(&config.consume, plan, report)
+pub fn sequential(config: &cli::Sequential, report: &Report) -> io::Result<Exit> {
+    run(&config.consume, Setup::of_sequential(config, random_seed()), report)
 }
 
-fn run(config: &cli::Consume, plan: Plan, report: Report) -> io::Result<Exit> {
-    let driver = Driver::new()?;
+/// All that a member is made of, as values.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Its connections.
+    pub net: NetConfig,
+    /// Its consumer.
+    pub consumer: ConsumerConfig,
+    /// Its engine.
+    pub engine: EngineConfig,
+    /// How records find a worker.
+    pub dispatch: Dispatch,
+    /// Workers, not 0.
+    pub workers: u32,
+    /// How many records a worker takes at a time.
+    pub run_records_max: usize,
+}
+
+impl Setup {
+    /// A member of `pool`. Nothing secret depends on the seed: it is for jitter and lane hashes.
+    pub fn of_pool(config: &cli::Pool, seed: u64) -> Self {
+        let workers = config.workers;
+        let order = match config.order {
+            cli::Order::Key => Order::Key,
+            cli::Order::Partition => Order::Partition,
+            cli::Order::None => Order::None,
+        };
+        let (dispatch, routing) = match config.dispatch {
+            // Where a handler cannot block, the partition is the lane as well: see `sequence`.
+            cli::Dispatch::Lanes if order == Order::Partition || !config.consume.handler.can_block() => {
+                (Dispatch::Partitions, Routing::Lanes { order: Order::Partition, seed: 0 })
+            }
+            cli::Dispatch::Lanes => (Dispatch::Lanes, Routing::Lanes { order, seed }),
+            cli::Dispatch::Hash => (Dispatch::Hash { workers }, Routing::Hash { workers }),
+            cli::Dispatch::PartitionHash => (Dispatch::Hash { workers }, Routing::PartitionHash { workers }),
+        };
+        let plan = Plan {
+            dispatch,
+            routing,
+            null_key: match config.null_key {
+                cli::NullKey::Spread => NullKey::Spread,
+                cli::NullKey::Lane => NullKey::Lane,
+            },
+            workers,
+            records_max: u64::from(config.buffer) * u64::from(workers),
+            bytes_max: config.max_memory.bytes,
+            ahead_max: u64::from(config.max_ahead),
+            commit: CommitWhen::Every(config.commit_interval),
+        };
+        Setup::new(&config.consume, plan, seed)
+    }
+
+    /// A member of `sequential`.
+    pub fn of_sequential(config: &cli::Sequential, seed: u64) -> Self {
+        let records = u64::from(config.max_poll_records);
+        let plan = Plan {
+            dispatch: Dispatch::Sequential { chunk_records_max: config.max_poll_records },
+            routing: Routing::Lanes { order: Order::Partition, seed: 0 },
+            null_key: NullKey::Lane,
+            workers: 1,
+            records_max: records.saturating_mul(SEQUENTIAL_POLLS_HELD).max(1024),
+            bytes_max: SEQUENTIAL_BYTES_MAX,
+            ahead_max: u64::MAX,
+            commit: CommitWhen::Records(records),
+        };
+        Setup::new(&config.consume, plan, seed)
+    }
+
+    fn new(config: &cli::Consume, plan: Plan, seed: u64) -> Self {
+        let engine = EngineConfig {
+            group: config.group.clone(),
+            routing: plan.routing,
+            null_key: plan.null_key,
+            records_max: plan.records_max,
+            bytes_max: plan.bytes_max,
+            ahead_max: plan.ahead_max,
+            commit: plan.commit,
+            stats: config.stats,
+            exit_at_end: config.exit_at_end,
+            count: config.records_max,
+            drain_timeout: config.drain_timeout,
+            revoke_timeout: config.revoke_timeout,
+            request_timeout: config.common.request_timeout,
+            fetch_bytes_max: config.fetch_max_bytes.unwrap_or(u32::MAX),
+            partition_fetch_bytes_max: config.max_partition_fetch_bytes,
+        };
+        Setup {
+            net: net_config(&config.common, seed ^ 1),
+            consumer: consumer_config(config, plan.bytes_max, seed ^ 2),
+            engine,
+            dispatch: plan.dispatch,
+            workers: plan.workers,
+            run_records_max: if config.handler.can_block() { 1 } else { RUN_RECORDS_MAX },
+        }
+    }
+
+    /// The engine, and in it what it shares with the workers that are still to be started.
+    pub fn engine(self, clock: Clock, wake: Box<dyn Wake>, report: Report) -> Engine {
+        let now = clock.now();
+        let consumer = Consumer::new(self.net, self.consumer, now);
+        let board = Board::new(self.dispatch);
+        let shared = Shared::new(board, clock, wake, self.workers, self.run_records_max);
+        Engine::new(consumer, Arc::new(shared), self.engine, report, now)
+    }
+}
+
+fn run(config: &cli::Consume, setup: Setup, report: &Report) -> io::Result<Exit> {
+    let mut driver = Driver::new()?;
     let signals = signals::watch(driver.waker())?;
-    let consumer =
-        Consumer::new(net_config(&config.common), consumer_config(config, plan.bytes_max), driver.now());
-    let run_records_max = if config.handler.can_block() { 1 } else { RUN_RECORDS_MAX };
-    let board = Board::new(plan.dispatch);
-    let shared = Arc::new(Shared::new(board, driver.started(), driver.waker(), run_records_max));
-    let workers =
-        worker::start(&shared, plan.workers, |worker| Handler::new(config.handler.clone(), worker))?;
-    let engine_config = EngineConfig {
-        group: config.group.clone(),
-        routing: plan.routing,
-        null_key: plan.null_key,
-        records_max: plan.records_max,
-        bytes_max: plan.bytes_max,
-        ahead_max: plan.ahead_max,
-        commit: plan.commit,
-        stats: config.stats,
-        exit_at_end: config.exit_at_end,
-        count: config.records_max,
-        drain_timeout: config.drain_timeout,
-        revoke_timeout: config.revoke_timeout,
-        request_timeout: config.common.request_timeout,
-        fetch_bytes_max: config.fetch_max_bytes.unwrap_or(u32::MAX),
-        partition_fetch_bytes_max: config.max_partition_fetch_bytes,
-    };
-    Engine::new(driver, consumer, shared, engine_config, report, signals, workers).run()
+    let known = Arc::new(OnceLock::new());
+    let wake = Threads { waker: driver.waker(), workers: known.clone() };
+    let count = setup.workers;
+    let mut engine = setup.engine(Clock::Real(driver.started()), Box::new(wake), report.clone());
+    let workers = threads::start(engine.shared(), &known, count, |worker| {
+        Handler::new(config.handler.clone(), worker)
+    })?;
+    loop {
+        let deadline = engine.deadline();
+        driver.turn(engine.consumer(), deadline)?;
+        engine.set_signals(Signals { count: signals.count(), last: signals.last() });
+        if let Some(exit) = engine.turn(driver.now()) {
+            if engine.end_workers() {
+                for worker in workers {
+                    // A worker that panicked has ended the process already.
+                    let _ = worker.join();
+                }
+            }
+            engine.say_done(exit);
+            return Ok(exit);
+        }
+    }
 }
 
 /// The connections of any role.
-pub fn net_config(common: &cli::Common) -> NetConfig {
+pub fn net_config(common: &cli::Common, seed: u64) -> NetConfig {
     NetConfig {
         bootstrap: common.brokers.clone(),
         client_id: common.client_id.clone(),
@@ -133,11 +198,11 @@ pub fn net_config(common: &cli::Common) -> NetConfig {
         reconnect_backoff: Duration::from_millis(50),
         reconnect_backoff_max: Duration::from_secs(1),
         metadata_age_max: Duration::from_secs(30),
-        seed: random_seed(),
+        seed,
     }
 }
 
-fn consumer_config(config: &cli::Consume, memory_bytes: u64) -> ConsumerConfig {
+fn consumer_config(config: &cli::Consume, memory_bytes: u64, seed: u64) -> ConsumerConfig {
     ConsumerConfig {
         group: GroupConfig {
             group: config.group.clone(),
@@ -163,12 +228,12 @@ fn consumer_config(config: &cli::Consume, memory_bytes: u64) -> ConsumerConfig {
         want_end: config.exit_at_end,
         revoke_timeout: config.revoke_timeout,
         topic_timeout: config.common.request_timeout,
-        seed: random_seed(),
+        seed,
     }
 }
 
 /// A seed for jitter and hashes; nothing secret depends on it.
-fn random_seed() -> u64 {
+pub fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }

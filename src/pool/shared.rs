@@ -1,18 +1,44 @@
 //! What the network thread and the workers share: the board behind one mutex, and who waits for what.
 //!
 //! The mutex is held for a chunk of records at most and never while a record is handled. Workers park one by one and
-//! are woken only as many as can find something; the network thread is woken only when it asked for it.
+//! are woken only as many as can find something; the network thread is woken only when it asked for it. How a thread is
+//! woken and what time it is come from outside ([`Wake`], [`Clock`]), so that all of it runs on a virtual clock as well.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use keylane_protocol::records::{BatchHeader, Payload};
-use mio::Waker;
 
 use super::board::Board;
+
+/// What time it is.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// Time since this instant.
+    Real(Instant),
+    /// Nanoseconds, set by somebody else.
+    Virtual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    /// Time since the start.
+    pub fn now(&self) -> Duration {
+        match self {
+            Clock::Real(started) => started.elapsed(),
+            Clock::Virtual(now_ns) => Duration::from_nanos(now_ns.load(Ordering::Acquire)),
+        }
+    }
+}
+
+/// Ends the waits of the network thread and the workers.
+pub trait Wake: Send + Sync {
+    /// The engine's next turn is due.
+    fn wake_engine(&self);
+    /// This worker is to look again; it may have done so already.
+    fn wake_worker(&self, worker: u32);
+}
 
 /// A decoded batch, shared by the records that are read from it.
 #[derive(Debug)]
@@ -53,7 +79,7 @@ pub struct State {
     /// Which record may run next, which offset may be committed.
     pub board: Board<RecordBatch>,
     /// Numbers of the workers that are parked.
-    idle: Vec<u32>,
+    pub(super) idle: Vec<u32>,
     /// Workers end when they look next.
     pub stop: bool,
     /// When to wake the network thread.
@@ -71,24 +97,24 @@ pub struct State {
 }
 
 /// The shared part of a pool.
-#[derive(Debug)]
 pub struct Shared {
     state: Mutex<State>,
-    started: Instant,
-    /// Until when records may be started, in µs since `started`.
+    clock: Clock,
+    /// Until when records may be started, in µs of the clock.
     lease_us: AtomicU64,
-    workers: OnceLock<Vec<Thread>>,
-    waker: Arc<Waker>,
+    workers: usize,
+    wake: Box<dyn Wake>,
     /// How many records a worker takes at a time: 1 where a handler can block.
     pub run_records_max: usize,
 }
 
 impl Shared {
-    /// `started` is the driver's zero.
+    /// A board for `workers` workers. The clock is the one whose times the engine is given.
     pub fn new(
         board: Board<RecordBatch>,
-        started: Instant,
-        waker: Arc<Waker>,
+        clock: Clock,
+        wake: Box<dyn Wake>,
+        workers: u32,
         run_records_max: usize,
     ) -> Self {
         Shared {
@@ -103,10 +129,10 @@ impl Shared {
                 last_at: Duration::ZERO,
                 failure: None,
             }),
-            started,
+            clock,
             lease_us: AtomicU64::new(0),
-            workers: OnceLock::new(),
-            waker,
+            workers: workers as usize,
+            wake,
             run_records_max,
         }
     }
@@ -116,14 +142,9 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Time since the driver began.
+    /// What time it is.
     pub fn now(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    /// Makes the workers known, once, before anything is delivered.
-    pub fn set_workers(&self, threads: Vec<Thread>) {
-        assert!(self.workers.set(threads).is_ok(), "workers are started once");
+        self.clock.now()
     }
 
     /// Records may be started until then.
@@ -141,22 +162,10 @@ impl Shared {
         self.now().as_micros() < u128::from(self.lease_us.load(Ordering::Acquire))
     }
 
-    /// Parks the calling worker until it is woken; the lock is given up meanwhile.
-    pub fn park<'a>(&'a self, worker: u32, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        state.idle.push(worker);
-        drop(state);
-        std::thread::park();
-        let mut state = self.lock();
-        // A wake-up without cause leaves us on the list.
-        state.idle.retain(|idle| *idle != worker);
-        state
-    }
-
     /// Wakes as many parked workers as can find something, and releases the lock first. Where workers take runs, they
     /// are let sleep until there is a run for them, or `all` is said: waking one costs more than many records.
     pub fn wake_workers(&self, mut state: MutexGuard<'_, State>, all: bool) {
         let mut woken: Vec<u32> = Vec::new();
-        let total = self.workers.get().map_or(0, Vec::len);
         let State { board, idle, .. } = &mut *state;
         if board.has_fixed_workers() {
             idle.retain(|worker| {
@@ -167,7 +176,7 @@ impl Shared {
                 !wake
             });
         } else {
-            let busy = total - idle.len();
+            let busy = self.workers - idle.len();
             let wanted = if self.run_records_max > 1 {
                 // Busy workers come back within a run's time: more are woken only for what they cannot take.
                 let max = self.run_records_max as u64;
@@ -181,20 +190,18 @@ impl Shared {
             }
         }
         drop(state);
-        self.unpark(&woken);
+        self.wake_each(&woken);
     }
 
     /// Wakes every parked worker.
     pub fn wake_all(&self) {
         let idle = std::mem::take(&mut self.lock().idle);
-        self.unpark(&idle);
+        self.wake_each(&idle);
     }
 
-    fn unpark(&self, workers: &[u32]) {
-        if let Some(threads) = self.workers.get() {
-            for worker in workers {
-                threads[*worker as usize].unpark();
-            }
+    fn wake_each(&self, workers: &[u32]) {
+        for worker in workers {
+            self.wake.wake_worker(*worker);
         }
     }
 
@@ -215,12 +222,11 @@ impl Shared {
 
     /// Wakes the network thread.
     pub fn wake_engine(&self) {
-        // It fails only when the event descriptor is gone, which is at the end.
-        let _ = self.waker.wake();
+        self.wake.wake_engine();
     }
 
     /// Number of parked workers and of all.
     pub fn idle_workers(&self, state: &State) -> (usize, usize) {
-        (state.idle.len(), self.workers.get().map_or(0, Vec::len))
+        (state.idle.len(), self.workers)
     }
 }

@@ -23,7 +23,7 @@ use crate::cli::{self, Seed, Verbosity};
 use crate::driver::Driver;
 use crate::driver::signals::{self, SignalCount};
 use crate::exit::Exit;
-use crate::pool::role::net_config;
+use crate::pool::role::{net_config, random_seed};
 use crate::report::Report;
 
 use latency::Latency;
@@ -133,7 +133,8 @@ impl<'a> Run<'a> {
     fn new(config: &'a Seed, report: &'a Report, codec: Codec) -> io::Result<Self> {
         let driver = Driver::new()?;
         let signals = signals::watch(driver.waker())?;
-        let mut producer = Producer::new(Net::new(net_config(&config.common)), produce_config(config, codec));
+        let mut producer =
+            Producer::new(Net::new(net_config(&config.common, random_seed())), produce_config(config, codec));
         let partitions = i32::try_from(config.partitions).unwrap_or(i32::MAX);
         let replication = i16::try_from(config.replication).unwrap_or(i16::MAX);
         producer.make_topic(MakeTopic::new(&config.topic, partitions, replication), driver.now());
