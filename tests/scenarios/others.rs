@@ -57,14 +57,14 @@ fn all_clients_read_what_seed_wrote() {
 fn all_read_the_same(kafka: &Cluster) {
     let by_java = kafka.topic(6, &[]);
     kafka.run_java("Produce.java", &[kafka.brokers(), &by_java, "records=320", "keys=32"]);
-    let java_partitions = key_partitions(&read(&kafka, &by_java));
+    let java_partitions = key_partitions(&read(kafka, &by_java));
     assert_eq!(java_partitions.len(), 32);
     let franz = franz();
     let records = size(3200, 100_000);
     for codec in ["lz4", "none", "gzip", "snappy", "zstd"] {
         let topic = kafka.topic(6, &[]);
         kafka.seed(&topic, records, 32, &["-z", codec]);
-        let seen = read(&kafka, &topic);
+        let seen = read(kafka, &topic);
         assert_eq!(seen.len(), records, "{codec}: Java");
         assert_eq!(key_partitions(&seen), java_partitions, "{codec}");
         let mut per_key: BTreeMap<&str, usize> = BTreeMap::new();
