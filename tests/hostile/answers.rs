@@ -196,19 +196,17 @@ fn answers() {
         };
         let correlation = if kind.api == Api::ApiVersions { 1 } else { 2 };
         let mut wire = frame(correlation, kind.header_version, &body);
-        if rng.one_in(10) {
-            // Two answers where one is due, or a frame that is not one.
-            let copy = wire.clone();
-            if rng.one_in(2) {
-                wire.extend_from_slice(&copy);
-            } else {
-                mutate(rng, &mut wire, &copy);
-            }
+        // Two answers where one is due, or frames that are none.
+        let is_framed = !rng.one_in(20);
+        let copy = wire.clone();
+        if !is_framed {
+            mutate(rng, &mut wire, &copy);
+        } else if rng.one_in(20) {
+            wire.extend_from_slice(&copy);
         }
         let piece = if rng.one_in(2) { usize::MAX } else { 1 + rng.below(wire.len()) };
         // A frame's length is believed up to 16 MiB, which is asked for in one piece and not touched.
-        let claimed = wire.first_chunk().map_or(0, |length| i32::from_be_bytes(*length));
-        let believed = if claimed > 16 << 10 { 17 << 20 } else { 0 };
+        let believed = if is_framed { 0 } else { 17 << 20 };
         let limit = MEMORY_BASE + believed + MEMORY_PER_BYTE_MAX * wire.len();
         case.work(wire.len(), limit, |case| {
             let mut connection = connect(kind);
