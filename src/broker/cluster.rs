@@ -343,7 +343,7 @@ impl Cluster {
                 connection.closing = true;
             }
             (Reply::Nothing, Fate::Send) => {}
-            (_, Fate::Lose | Fate::Cut) => connection.closing = true,
+            (Reply::Close, _) | (_, Fate::Lose | Fate::Cut) => connection.closing = true,
             (Reply::Bug(why), _) => {
                 debug_assert!(false, "an answer that cannot be encoded: {why}");
                 connection.closing = true;

@@ -33,6 +33,8 @@ pub(crate) enum Reply {
     Frame(Bytes),
     /// Kafka answers a Produce with acks=0 by nothing at all.
     Nothing,
+    /// ... and closes the connection if it went wrong, so that the producer looks for the leader anew.
+    Close,
     /// An answer that cannot be encoded: a bug of the broker. The connection is cut.
     Bug(String),
 }
@@ -134,6 +136,11 @@ impl State {
     /// Nobody waits for the answer any more.
     pub(super) fn forget(&mut self, ticket: Ticket) {
         self.fetches.forget(ticket);
+    }
+
+    /// Ends a request, and its connection with it.
+    pub(crate) fn reply_by_closing(&mut self, ticket: Ticket) {
+        self.replies.push((ticket, Reply::Close));
     }
 
     // ---- nodes ----

@@ -40,6 +40,8 @@ use bytes::Bytes;
 use kafka_protocol::messages::{ApiKey, RequestHeader};
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
 
+use keylane_protocol::bounded::Bounded;
+
 use super::cluster::ConnId;
 use super::state::State;
 
@@ -77,6 +79,11 @@ pub(crate) trait Api {
 
     /// The answer that says nothing but this error, in the places where the API carries it.
     fn refuse(request: &Self::Request, call: &Call<'_>, code: i16) -> Self::Response;
+
+    /// False for what Kafka answers by nothing, or by closing the connection.
+    fn wants_answer(_request: &Self::Request) -> bool {
+        true
+    }
 }
 
 /// How a request is to be served.
@@ -87,10 +94,23 @@ pub(super) enum Serve {
     Refuse(i16),
 }
 
+/// The request header that came with the flexible layouts (KIP-482).
+const FLEXIBLE_HEADER: i16 = 2;
+
 fn run<A: Api>(state: &mut State, call: &Call<'_>, mut body: Bytes, serve: Serve) -> Result<(), String> {
-    let request = A::Request::decode(&mut body, call.version).map_err(|error| error.to_string())?;
+    // The older layouts count in 32 bits, which cannot be told from other numbers: there the decoder believes a client.
+    let request = if A::KEY.request_header_version(call.version) >= FLEXIBLE_HEADER {
+        A::Request::decode(&mut Bounded::new(body), call.version)
+    } else {
+        A::Request::decode(&mut body, call.version)
+    };
+    let request = request.map_err(|error| error.to_string())?;
     let response = match serve {
         Serve::Handle => A::handle(state, call, request),
+        Serve::Refuse(_) if !A::wants_answer(&request) => {
+            state.reply_by_closing(call.ticket);
+            None
+        }
         Serve::Refuse(code) => Some(A::refuse(&request, call, code)),
     };
     if let Some(response) = response {

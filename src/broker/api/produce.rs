@@ -52,7 +52,11 @@ impl Api for Produce {
             tell(state, call, &named.unwrap_or_default(), data.index, appended)
         });
         if request.acks == 0 {
-            state.reply_nothing(call.ticket);
+            let mut partitions = response.responses.iter().flat_map(|topic| &topic.partition_responses);
+            match partitions.find(|partition| partition.error_code != 0) {
+                Some(_) => state.reply_by_closing(call.ticket),
+                None => state.reply_nothing(call.ticket),
+            }
             return None;
         }
         Some(with_endpoints(state, call, response))
@@ -60,6 +64,10 @@ impl Api for Produce {
 
     fn refuse(request: &ProduceRequest, _: &Call<'_>, code: i16) -> ProduceResponse {
         answer(request, |_, data| failed(data.index, code))
+    }
+
+    fn wants_answer(request: &ProduceRequest) -> bool {
+        request.acks != 0
     }
 }
 

@@ -289,6 +289,10 @@ fn without_acks_there_is_no_answer() {
     assert_eq!(client.fetch(false).0, 1, "but it is stored, and the next request is served");
     let told = client.ask(1, 9, &produce(2, 0, batch(&ProducerStamp::NONE), false));
     assert_eq!(told.responses[0].partition_responses[0].error_code, 21);
+    // A producer that asks for no answer learns by a closed connection that it has to look for the leader.
+    let none = client.try_ask(1, 9, &produce(0, 9, batch(&ProducerStamp::NONE), false));
+    assert!(none.is_none());
+    assert!(client.cluster.next_close().is_some());
 }
 
 #[test]
