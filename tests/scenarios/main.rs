@@ -26,5 +26,6 @@ mod outage;
 mod rates;
 mod rebalance;
 mod stop;
+mod suite;
 mod usage;
 mod versions;
