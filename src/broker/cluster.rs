@@ -313,7 +313,7 @@ impl Cluster {
 
     /// Lets everything happen that can happen now: answers are sent, the next requests of their connections taken up,
     /// which may let others be answered.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         loop {
             self.state.poll_fetches();
             self.state.poll_groups();

@@ -15,6 +15,7 @@ pub mod coordinator;
 pub mod fault;
 pub(crate) mod fetches;
 pub(crate) mod group;
+pub mod inspect;
 pub(crate) mod log;
 pub mod role;
 pub(crate) mod state;

@@ -1,0 +1,462 @@
+//! A pool member: the real engine and the real workers' steps, driven as the threads and the loop of a process drive
+//! them.
+//!
+//! One turn is what the loop does between two waits (see `pool::role` and `driver`); a worker is either at a record until
+//! some time, or waits to be woken. A process that is stopped does nothing, and what comes meanwhile waits for it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use keylane::cli::Verbosity;
+use keylane::exit::Exit;
+use keylane::pool::engine::{Engine, Signals};
+use keylane::pool::run::RunRecord;
+use keylane::pool::shared::{Clock, Failure, RecordBatch, Shared, Wake};
+use keylane::pool::tracker::Assignment;
+use keylane::pool::worker::{Next, Worker};
+use keylane::report::{Line, Report, Tap};
+use keylane_protocol::records::Record;
+
+use crate::ledger::Leaving;
+use crate::plan::Weather;
+use crate::time::{Event, Who};
+use crate::world::World;
+
+/// What engine and workers want woken.
+#[derive(Default)]
+pub(crate) struct Bell {
+    engine: AtomicBool,
+    workers: Mutex<Vec<u32>>,
+}
+
+struct Wakes(Arc<Bell>);
+
+impl Wake for Wakes {
+    fn wake_engine(&self) {
+        self.0.engine.store(true, Ordering::Relaxed);
+    }
+
+    fn wake_worker(&self, worker: u32) {
+        self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+    }
+}
+
+/// A line that a member said.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    kind: String,
+    text: String,
+    partitions: Vec<i32>,
+}
+
+/// A record with a handler.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    partition: i32,
+    offset: i64,
+    key: Option<u32>,
+    fails: bool,
+}
+
+struct Hand {
+    worker: Worker,
+    held: Option<Held>,
+    /// When it looks again, or is done with its record.
+    due: Option<Duration>,
+}
+
+/// What is to become of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Lives,
+    /// A signal came, or two.
+    Stops,
+    /// A handler failed.
+    Fails,
+}
+
+pub(crate) struct Member {
+    pub(crate) engine: Engine,
+    pub(crate) shared: Arc<Shared>,
+    clock: Arc<AtomicU64>,
+    /// World time when the process began.
+    pub(crate) began: Duration,
+    pub(crate) asleep: Duration,
+    hands: Vec<Hand>,
+    bell: Arc<Bell>,
+    said: Arc<Mutex<Vec<Said>>>,
+    /// The next turn.
+    pub(crate) due: Option<Duration>,
+    pub(crate) signals: Signals,
+    pub(crate) fate: Fate,
+    /// A drain ran into its limit.
+    overran: bool,
+    /// One of the next handlers fails.
+    pub(crate) to_fail: bool,
+    /// One of the next handlers hangs.
+    pub(crate) to_hang: bool,
+    /// Turns within the present virtual second.
+    turns: (u64, u32),
+    records_max: u64,
+    bytes_max: u64,
+    pub(crate) instance: Option<String>,
+}
+
+/// More turns than this in a virtual second are a spin.
+const TURNS_MAX: u32 = 20_000;
+/// The largest batch that the feeders make, unpacked and with its index.
+const BATCH_BYTES_MAX: u64 = 256 << 10;
+
+impl Member {
+    pub(crate) fn shared_now(&self, now: Duration) -> Duration {
+        let local = now - self.began;
+        self.clock.store(u64::try_from(local.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        local
+    }
+}
+
+impl World {
+    /// A new process.
+    pub(crate) fn start_member(&mut self, instance: Option<String>) -> usize {
+        let number = self.members.len();
+        let seed = self.time.random.next();
+        let mut setup = self.plan.setup(seed);
+        setup.net.client_id = format!("m{number}");
+        setup.consumer.group.instance_id = instance.clone();
+        let (workers, records_max, bytes_max) =
+            (setup.workers, setup.engine.records_max, setup.engine.bytes_max);
+        let (clock, bell): (Arc<AtomicU64>, Arc<Bell>) = Default::default();
+        let said: Arc<Mutex<Vec<Said>>> = Arc::default();
+        let heard = said.clone();
+        let tap = Tap::new(move |line| heard.lock().unwrap_or_else(PoisonError::into_inner).push(hear(line)));
+        let report = Report::tapped(Verbosity::Normal, tap);
+        let engine = setup.engine(Clock::Virtual(clock.clone()), Box::new(Wakes(bell.clone())), report);
+        let shared = engine.shared().clone();
+        let hand = |number| Hand { worker: Worker::new(number, &shared), held: None, due: None };
+        let hands: Vec<Hand> = (0..workers).map(hand).collect();
+        self.members.push(Some(Member {
+            engine,
+            shared,
+            clock,
+            began: self.time.now,
+            asleep: Duration::ZERO,
+            hands,
+            bell,
+            said,
+            due: None,
+            signals: Signals::default(),
+            fate: Fate::Lives,
+            overran: false,
+            to_fail: false,
+            to_hang: false,
+            turns: (0, 0),
+            records_max,
+            bytes_max,
+            instance,
+        }));
+        self.trace(|| format!("member {number} begins"));
+        for worker in 0..workers as usize {
+            self.wake_hand(number, worker);
+        }
+        self.want_turn(Who::Member(number), self.time.now);
+        number
+    }
+
+    // ---- the loop ----
+
+    pub(crate) fn turn_member(&mut self, number: usize) {
+        let now = self.time.now;
+        let Some(member) = self.members[number].as_mut() else { return };
+        if member.due != Some(now) {
+            return;
+        }
+        if member.asleep > now {
+            member.due = Some(member.asleep);
+            return self.time.at(member.asleep, Event::Turn(Who::Member(number)));
+        }
+        member.due = None;
+        let second = now.as_secs();
+        member.turns = if member.turns.0 == second { (second, member.turns.1 + 1) } else { (second, 1) };
+        let spins = member.turns.1 > TURNS_MAX;
+        let local = member.shared_now(now);
+        // As the driver's loop: after its wait...
+        let (engine, wires) = (&mut member.engine, &mut self.wires);
+        engine.consumer().poll(local);
+        wires.flush(Who::Member(number), engine.consumer().net(), &mut self.time);
+        engine.set_signals(member.signals);
+        let exit = engine.turn(local);
+        self.hear_lines(number);
+        if let Some(exit) = exit {
+            return self.exit_member(number, exit);
+        }
+        self.check_member(number);
+        // ... and before the next one.
+        let Some(member) = self.members[number].as_mut() else { return };
+        let engine = &mut member.engine;
+        let deadline = engine.deadline();
+        let consumer = engine.consumer();
+        consumer.net().on_timeout(local);
+        consumer.poll(local);
+        self.wires.flush(Who::Member(number), consumer.net(), &mut self.time);
+        let dues = [consumer.net().deadline(), consumer.deadline(), deadline];
+        assert!(!spins, "member {number} spins: due {dues:?} at {local:?}");
+        if let Some(due) = dues.into_iter().flatten().min() {
+            // The loop itself takes time, or virtual time would not go on while there is always more to do.
+            let due = (member.began + due).max(now + Duration::from_micros(10));
+            self.want_turn(Who::Member(number), due);
+        }
+        self.hear_bell(number);
+    }
+
+    /// Looks after a member whose workers or engine may have woken each other.
+    fn hear_bell(&mut self, number: usize) {
+        let Some(member) = self.members[number].as_mut() else { return };
+        let engine = member.bell.engine.swap(false, Ordering::Relaxed);
+        let workers =
+            std::mem::take(&mut *member.bell.workers.lock().unwrap_or_else(PoisonError::into_inner));
+        for worker in workers {
+            self.wake_hand(number, worker as usize);
+        }
+        if engine {
+            let at = self.time.now + self.time.random.us((0, 60));
+            self.want_turn(Who::Member(number), at);
+        }
+    }
+
+    // ---- workers ----
+
+    fn wake_hand(&mut self, number: usize, worker: usize) {
+        let at = self.time.now + self.time.random.us((0, 60));
+        let Some(member) = self.members[number].as_mut() else { return };
+        let hand = &mut member.hands[worker];
+        // One that is at a record, or woken already, looks by itself.
+        if hand.due.is_none() {
+            hand.due = Some(at);
+            self.time.at(at, Event::Hand(number, worker));
+        }
+    }
+
+    pub(crate) fn step_hand(&mut self, number: usize, worker: usize) {
+        let now = self.time.now;
+        let Some(member) = self.members[number].as_mut() else { return };
+        if member.hands[worker].due != Some(now) {
+            return;
+        }
+        if member.asleep > now {
+            // Threads go on in any order.
+            let at = member.asleep + self.time.random.us((0, 2_000));
+            member.hands[worker].due = Some(at);
+            return self.time.at(at, Event::Hand(number, worker));
+        }
+        member.shared_now(now);
+        let hand = &mut member.hands[worker];
+        hand.due = None;
+        if let Some(held) = hand.held.take() {
+            if held.fails {
+                self.ledger.abandoned(number, held.partition, held.offset, held.key);
+                let error = std::io::Error::other("a handler of the simulator fails");
+                hand.worker.complete(&member.shared, Some(Failure::Output(error)));
+                member.fate = Fate::Fails;
+            } else {
+                self.ledger.finished(number, held.partition, held.offset, held.key);
+                hand.worker.finish_record();
+                self.finished_at = now;
+            }
+        }
+        self.go_on(number, worker);
+        self.hear_bell(number);
+    }
+
+    /// Takes the next record, until there is one to be handled or nothing to be done.
+    fn go_on(&mut self, number: usize, worker: usize) {
+        loop {
+            let Some(member) = self.members[number].as_mut() else { return };
+            let hand = &mut member.hands[worker];
+            if let Some(record) = hand.worker.next_record(&member.shared) {
+                let (held, assignment, id) = read(&record);
+                return self.begin(number, worker, held, assignment, id);
+            }
+            hand.worker.complete(&member.shared, None);
+            match hand.worker.take(&member.shared) {
+                Next::Handle => {}
+                Next::Wait | Next::End => return,
+            }
+        }
+    }
+
+    fn begin(&mut self, number: usize, worker: usize, mut held: Held, assignment: Assignment, id: u64) {
+        let mut takes = self.time.random.us(self.plan.pace.usual_us);
+        let (pace, random) = (&self.plan.pace, &mut self.time.random);
+        if pace.slow_one_in > 0 && random.one_in(pace.slow_one_in) {
+            takes = random.us(pace.slow_us);
+        }
+        let Some(member) = self.members[number].as_mut() else { return };
+        let hangs = std::mem::take(&mut member.to_hang)
+            || (self.faulty && pace.hung_one_in > 0 && random.one_in(pace.hung_one_in));
+        if hangs {
+            takes = random.us(pace.hung_us);
+            self.stats.count("a handler hangs");
+        }
+        held.fails = std::mem::take(&mut member.to_fail);
+        let due = self.time.now + takes;
+        let hand = &mut member.hands[worker];
+        (hand.held, hand.due) = (Some(held), Some(due));
+        self.ledger.started(number, held.partition, held.offset, assignment, held.key, id);
+        self.time.at(due, Event::Hand(number, worker));
+    }
+
+    // ---- what it says ----
+
+    fn hear_lines(&mut self, number: usize) {
+        let Some(member) = self.members[number].as_ref() else { return };
+        let lines = std::mem::take(&mut *member.said.lock().unwrap_or_else(PoisonError::into_inner));
+        for said in lines {
+            self.trace(|| format!("member {number}: {}: {}", said.kind, said.text));
+            match said.kind.as_str() {
+                "assigned" => self.hear_assigned(number, &said.partitions),
+                "revoked" | "lost" => {
+                    if said.kind == "lost" {
+                        assert!(!self.is_calm(), "member {number} {}", said.text);
+                        self.stats.count("a member loses its partitions");
+                    }
+                    let how = self.leaving(number, said.kind == "lost");
+                    for partition in said.partitions {
+                        self.ledger.leaves(number, partition, how, &said.kind);
+                    }
+                }
+                "warning" if said.text.contains("drain limit") || said.text.contains("are unfinished") => {
+                    assert!(!self.is_calm(), "member {number}: {}", said.text);
+                    if let Some(member) = self.members[number].as_mut() {
+                        member.overran = true;
+                    }
+                }
+                _ => {}
+            }
+            self.newest_change = if matches!(said.kind.as_str(), "assigned" | "revoked" | "lost") {
+                self.time.now
+            } else {
+                self.newest_change
+            };
+        }
+    }
+
+    fn hear_assigned(&mut self, number: usize, partitions: &[i32]) {
+        for partition in partitions {
+            let before = self.ledger.owner(*partition);
+            if let Some(other) = before.filter(|other| *other != number) {
+                self.take_over(number, other, *partition);
+            }
+            self.ledger.takes(number, *partition);
+        }
+    }
+
+    /// A partition is given to a member though another one has not said that it is without it.
+    fn take_over(&mut self, number: usize, other: usize, partition: i32) {
+        let now = self.time.now;
+        let Some(holder) = self.members[other].as_mut() else { return };
+        if holder.fate == Fate::Lives {
+            assert!(
+                self.plan.weather == Weather::Rough,
+                "member {number} is given {partition}, which member {other} has not given up"
+            );
+            let lease = holder.engine.consumer().lease_until().map(|until| holder.began + until);
+            assert!(
+                lease.is_none_or(|until| until <= now),
+                "member {number} is given {partition}, on which member {other} has a lease until {lease:?}, \
+                 now {now:?}"
+            );
+            self.stats.count("a partition is taken over");
+        }
+        let how = self.leaving(other, false);
+        self.ledger.leaves(other, partition, how, "taken over");
+    }
+
+    /// Whether a member that gives partitions up now may leave a window.
+    fn leaving(&self, number: usize, lost: bool) -> Leaving {
+        let overran = self.members[number].as_ref().is_some_and(|member| member.overran);
+        let failed = self.members[number].as_ref().is_some_and(|member| member.fate == Fate::Fails);
+        if lost || overran || failed || self.in_trouble() { Leaving::Excused } else { Leaving::Orderly }
+    }
+
+    // ---- its end ----
+
+    fn exit_member(&mut self, number: usize, exit: Exit) {
+        self.trace(|| format!("member {number} ends: {exit:?}"));
+        let how = self.leaving(number, false);
+        let Some(member) = self.members[number].as_mut() else { return };
+        let (fate, signals) = (member.fate, member.signals.count);
+        member.engine.end_workers();
+        let excused = how == Leaving::Excused;
+        let expected = match (fate, exit) {
+            (Fate::Stops, Exit::Done) => true,
+            (Fate::Stops, Exit::Unfinished) => excused,
+            (Fate::Stops, Exit::Terminate) => signals > 1,
+            (Fate::Fails, Exit::Output) => true,
+            // It found no broker when it began, or none that could say who coordinates.
+            (_, Exit::Unavailable) => self.in_trouble(),
+            _ => false,
+        };
+        assert!(expected, "member {number} ends with {exit:?}: {fate:?}, {signals} signals, {how:?}");
+        // A second signal ends it before what is finished need be committed.
+        let how = if signals > 1 { Leaving::Excused } else { how };
+        self.ledger.gone(number, how, "the end");
+        self.remove_member(number, false);
+    }
+
+    /// The process is gone without a word.
+    pub(crate) fn kill_member(&mut self, number: usize) {
+        self.trace(|| format!("member {number} is killed"));
+        self.ledger.gone(number, Leaving::Excused, "killed");
+        let silently = self.time.random.one_in(4);
+        self.remove_member(number, silently);
+    }
+
+    fn remove_member(&mut self, number: usize, silently: bool) {
+        self.newest_change = self.time.now;
+        self.wires.drop_client(Who::Member(number), silently, &mut self.time);
+        self.members[number] = None;
+    }
+
+    // ---- its own checks ----
+
+    fn check_member(&mut self, number: usize) {
+        let thorough = self.time.random.one_in(32);
+        let Some(member) = self.members[number].as_ref() else { return };
+        let state = member.shared.lock();
+        let counts = state.board.counts();
+        let partitions = state.board.assigned().count() as u64;
+        let held = counts.queued + counts.inflight;
+        // One record of each partition is always admitted, and what ended assignments left may still run.
+        let room = member.records_max + partitions + member.hands.len() as u64;
+        assert!(held <= room, "member {number} holds {held} records of {}", member.records_max);
+        let bytes = counts.held_bytes;
+        let room = member.bytes_max + (partitions + 1) * BATCH_BYTES_MAX;
+        assert!(bytes <= room, "member {number} holds {bytes} bytes of {}", member.bytes_max);
+        if thorough {
+            state.board.invariants();
+        }
+    }
+}
+
+fn hear(line: &Line<'_>) -> Said {
+    let list = line.fields.iter().find(|(name, _)| *name == "partitions").map(|(_, value)| value);
+    let names = list.and_then(|list| list.as_array()).into_iter().flatten();
+    let number = |name: &str| name.rsplit('/').next().and_then(|number| number.parse().ok());
+    Said {
+        kind: line.kind.to_owned(),
+        text: line.text.to_owned(),
+        partitions: names.filter_map(|name| number(name.as_str()?)).collect(),
+    }
+}
+
+/// What a handler sees of a record: its place, its key and the number in its value.
+fn read(record: &RunRecord<'_, RecordBatch>) -> (Held, Assignment, u64) {
+    let batch = record.batch;
+    let position = batch.positions[record.index as usize];
+    let parsed = Record::parse(&batch.header, &batch.payload, position).expect("the log is sound");
+    assert_eq!(parsed.offset, record.offset, "the board knows its offsets");
+    let (key, id) = crate::feeder::understand(&parsed);
+    let held = Held { partition: batch.partition, offset: parsed.offset, key, fails: false };
+    (held, record.assignment, id)
+}
