@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kafka_protocol::ResponseError;
+
 use super::api::{join_group, sync_group};
-use super::group::Reply;
+use super::group::{Commits, Committed, Reply};
 use super::state::State;
 use super::topics::Topics;
 
@@ -89,6 +91,24 @@ impl State {
             }
         }
     }
+}
+
+/// Keeps one committed offset. Answers a Kafka error code, 0 if it is kept.
+pub(super) fn keep(
+    topics: &Topics,
+    commits: &mut Result<Commits<'_>, ResponseError>,
+    topic: &str,
+    partition: i32,
+    committed: Committed,
+) -> i16 {
+    if !exists(topics, topic, partition) {
+        return ResponseError::UnknownTopicOrPartition.code();
+    }
+    let kept = match commits {
+        Ok(commits) => commits.put(topic, partition, committed),
+        Err(error) => Err(*error),
+    };
+    kept.map_or_else(|error| error.code(), |()| 0)
 }
 
 /// Whether offsets of a partition can be committed: only of one that exists.

@@ -9,7 +9,7 @@ use kafka_protocol::messages::txn_offset_commit_response::{
 use kafka_protocol::messages::{ApiKey, TxnOffsetCommitRequest, TxnOffsetCommitResponse};
 
 use super::{Api, Call};
-use crate::broker::coordinator::exists;
+use crate::broker::coordinator::{exists, keep};
 use crate::broker::group::{Claim, Committed};
 use crate::broker::state::State;
 use crate::broker::transactions::{Producer, told};
@@ -54,19 +54,12 @@ impl Api for TxnOffsetCommit {
         let topics = &state.topics;
         let mut commits = state.groups.transactional_commits(&claim, request.producer_id.0);
         Some(respond(&request, |topic, partition| {
-            if !exists(topics, topic, partition.partition_index) {
-                return ResponseError::UnknownTopicOrPartition.code();
-            }
             let committed = Committed {
                 offset: partition.committed_offset,
                 leader_epoch: partition.committed_leader_epoch,
                 metadata: partition.committed_metadata.as_deref().unwrap_or_default().to_owned(),
             };
-            let outcome = match &mut commits {
-                Ok(commits) => commits.put(topic, partition.partition_index, committed),
-                Err(error) => Err(*error),
-            };
-            outcome.map_or_else(|error| error.code(), |()| 0)
+            keep(topics, &mut commits, topic, partition.partition_index, committed)
         }))
     }
 
