@@ -42,7 +42,7 @@ fn blocked_handlers_hold_no_more_than_the_limit_and_stay_in_the_group() {
             "heartbeat.interval.ms=500",
         ]);
         child.wait_line("] assigned ", LIMIT);
-        let until = Instant::now() + Duration::from_secs(if full() { 20 } else { 8 });
+        let until = Instant::now() + Duration::from_secs(size(8, 20) as u64);
         while Instant::now() < until {
             std::thread::sleep(Duration::from_millis(200));
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::child::{Keylane, Stream};
-use crate::cluster::{Cluster, LIMIT, full, wait_until};
+use crate::cluster::{Cluster, LIMIT, full, size, wait_until};
 use crate::ledger::{History, LEDGER, assert_ordered, ledger};
 
 #[test]
@@ -22,21 +22,22 @@ fn a_kafka_that_is_away_for_five_seconds_stops_nobody() {
 
 #[test]
 fn a_node_of_our_own_broker_that_is_away_stops_nobody() {
-    let mut dev = Cluster::dev(&["--fault", "node:restart=3s,every=4s,times=1,after=2s"]);
+    let mut dev = Cluster::dev(&["--fault", "node:restart=3s,every=3s,times=1,after=1s"]);
     outage(&dev, || ());
     let said = dev.end_dev().stderr;
-    assert!(said.contains("times=1,after=2s: 1 times"), "{said}");
+    assert!(said.contains("times=1,after=1s: 1 times"), "{said}");
 }
 
 fn outage(kafka: &Cluster, away: impl FnOnce()) {
     let topic = kafka.topic(6, &[]);
+    let records = size(12_000, 12_000).to_string();
     let (pool_group, sequential_group) = (format!("{topic}-pool"), format!("{topic}-sequential"));
     let mut seed = kafka.keylane(&[
         "seed",
         "-t",
         &topic,
         "-n",
-        "12000",
+        &records,
         "-k",
         "64",
         "--rate",
@@ -74,9 +75,9 @@ fn outage(kafka: &Cluster, away: impl FnOnce()) {
     away();
     let sent = seed.wait_exit(3 * LIMIT);
     assert_eq!(sent.code, Some(0), "{sent}");
-    assert_eq!((sent.done("sent"), sent.done("failed")), (Some("12000"), Some("0")), "{sent}");
+    assert_eq!((sent.done("sent"), sent.done("failed")), (Some(records.as_str()), Some("0")), "{sent}");
     let ends = kafka.ends(&pool_group, &topic);
-    assert_eq!(ends.values().sum::<i64>(), 12_000, "idempotent: nothing written twice");
+    assert_eq!(ends.values().sum::<i64>().to_string(), records, "idempotent: nothing written twice");
     for group in [&pool_group, &sequential_group] {
         wait_until("all is committed", LIMIT, || {
             kafka.offsets(group, &topic).values().all(|o| o.committed == Some(o.end)).then_some(())

@@ -57,7 +57,7 @@ fn sequential_manages_one_record_a_delay() {
         kafka.keylane(&["sequential", "-t", &topic, "-g", &topic, "--work-delay", "10ms", "--print", "%o\n"]);
     child.wait_lines(Stream::Out, 1, LIMIT);
     let (mut before, mut moved) = (0, Instant::now());
-    let until = Instant::now() + Duration::from_secs(size(5, 12) as u64);
+    let until = Instant::now() + Duration::from_secs(size(5, 12).max(4) as u64);
     while Instant::now() < until {
         let sum: i64 = kafka.committed(&topic, &topic).values().sum();
         if sum > before {
@@ -101,7 +101,7 @@ fn lag_grows_under_sequential_and_falls_under_a_pool() {
     let mut seed = kafka.keylane(&["seed", "-t", &topic, "-n", "0", "--rate", "1000"]);
     let mut sequential = kafka.keylane(&["sequential", "-t", &topic, "-g", &topic, "--work-delay", "10ms"]);
     let mut lag = kafka.keylane(&["lag", "-g", &topic, "-i", "1s"]);
-    let seconds = size(10, 60) as u64;
+    let seconds = size(10, 60).max(5) as u64;
     std::thread::sleep(Duration::from_secs(seconds + 4));
     sequential.signal("TERM");
     seed.signal("TERM");

@@ -10,7 +10,7 @@ use crate::ledger::{History, LEDGER, assert_ordered, ledger};
 #[test]
 fn a_stopped_run_has_committed_what_it_finished() {
     let kafka = Cluster::any();
-    let rounds = size(6, 20);
+    let rounds = size(6, 20).max(5);
     let topic = kafka.topic(6, &[]);
     let records = rounds * 900 + 3000;
     kafka.seed(&topic, records, 32, &[]);
