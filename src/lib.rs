@@ -3,6 +3,8 @@
 #[cfg(feature = "broker")]
 pub mod broker;
 pub mod cli;
+#[cfg(feature = "broker")]
+pub mod demo;
 pub mod driver;
 pub mod exit;
 pub mod group;

@@ -5,8 +5,9 @@ use std::io;
 use std::process::ExitCode;
 
 use keylane::cli::{self, Command, Environment, Parsed, Verbosity};
+use keylane::driver::signals::Source;
 use keylane::exit::Exit;
-use keylane::pool::role;
+use keylane::pool::role::{self, Surroundings};
 use keylane::report::{self, Report};
 
 #[cfg(feature = "mimalloc")]
@@ -67,14 +68,16 @@ fn answer(text: &str) -> Exit {
 
 fn run(command: Command, report: &Report) -> Exit {
     let ended = match command {
-        Command::Pool(pool) => role::pool(&pool, report),
-        Command::Sequential(sequential) => role::sequential(&sequential, report),
-        Command::Lag(lag) => Ok(keylane::lag::run(&lag, report)),
+        Command::Pool(pool) => role::pool(&pool, &Surroundings::of_process(report)),
+        Command::Sequential(sequential) => role::sequential(&sequential, &Surroundings::of_process(report)),
+        Command::Lag(lag) => Ok(keylane::lag::run(&lag, report, &Source::Process)),
         Command::Topic(topic) => Ok(keylane::topic::run(&topic, report)),
         Command::Group(group) => Ok(keylane::group::run(&group, report)),
-        Command::Seed(seed) => Ok(keylane::seed::run(&seed, report)),
+        Command::Seed(seed) => Ok(keylane::seed::run(&seed, report, &Source::Process)),
         #[cfg(feature = "broker")]
         Command::Broker(broker) => keylane::broker::role::run(&broker, report),
+        #[cfg(feature = "broker")]
+        Command::Demo(demo) => keylane::demo::run(&demo, report),
     };
     ended.unwrap_or_else(|error| {
         report.error(format!("the system refuses what keylane needs: {error}"));

@@ -75,6 +75,11 @@ impl Report {
         self.format == OutputFormat::Json
     }
 
+    /// Whether anybody looks at the fields of a line, where making them is work.
+    pub fn wants_fields(&self) -> bool {
+        self.is_json() || self.tap.is_some()
+    }
+
     /// Whether a line of this level is written; asking first saves the work of making it.
     pub fn says(&self, level: Verbosity) -> bool {
         level <= self.verbosity

@@ -19,7 +19,7 @@ use keylane_protocol::offsets::Isolation;
 
 use crate::cli::Common;
 use crate::driver::Driver;
-use crate::driver::signals::{self, SignalCount};
+use crate::driver::signals::{SignalCount, Source};
 use crate::exit::Exit;
 use crate::pool::role::{net_config, random_seed};
 use crate::report::Report;
@@ -97,8 +97,8 @@ impl Session {
     ///
     /// # Errors
     /// The system refuses the handlers.
-    pub(crate) fn watch_signals(&mut self) -> Result<(), Failure> {
-        self.signals = Some(signals::watch(self.driver.waker()).map_err(Failure::System)?);
+    pub(crate) fn watch_signals(&mut self, source: &Source) -> Result<(), Failure> {
+        self.signals = Some(source.watch(self.driver.waker()).map_err(Failure::System)?);
         Ok(())
     }
 

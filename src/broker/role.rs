@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::cluster::{Cluster, ClusterConfig};
 use crate::cli;
 use crate::driver::server::{Listeners, Server};
-use crate::driver::signals;
+use crate::driver::signals::Source;
 use crate::exit::Exit;
 use crate::report::Report;
 
@@ -26,7 +26,7 @@ pub fn run(config: &cli::Broker, report: &Report) -> io::Result<Exit> {
     };
     let ports = listeners.ports();
     let mut server = Server::new(listeners, Cluster::new(cluster_config(config, &ports)))?;
-    let signals = signals::watch(server.waker())?;
+    let signals = Source::Process.watch(server.waker())?;
     let brokers: Vec<String> =
         ports.iter().map(|port| format!("{}:{port}", bracketed(&config.advertise))).collect();
     let brokers = brokers.join(",");

@@ -9,6 +9,8 @@ mod broker;
 mod common;
 mod consume;
 #[cfg(feature = "broker")]
+mod demo;
+#[cfg(feature = "broker")]
 mod fault;
 mod group;
 mod known;
@@ -31,6 +33,8 @@ pub use address::Address;
 pub use broker::Broker;
 pub use common::{Common, Output, OutputFormat, Verbosity};
 pub use consume::Consume;
+#[cfg(feature = "broker")]
+pub use demo::{Colour, Demo};
 pub use group::{GroupCommand, GroupDescribe, GroupReset, ResetTarget, TopicPartitions};
 pub use lag::{Groups, Lag};
 pub use memory::MemoryLimit;
@@ -65,6 +69,9 @@ pub enum Command {
     /// `broker`.
     #[cfg(feature = "broker")]
     Broker(Broker),
+    /// `demo`.
+    #[cfg(feature = "broker")]
+    Demo(Demo),
 }
 
 impl Command {
@@ -78,15 +85,17 @@ impl Command {
             Command::Topic(topic) => topic.common(),
             Command::Group(group) => group.common(),
             #[cfg(feature = "broker")]
-            Command::Broker(_) => return None,
+            Command::Broker(_) | Command::Demo(_) => return None,
         })
     }
 
     /// How lines are written.
     pub fn output(&self) -> Output {
         #[cfg(feature = "broker")]
-        if let Command::Broker(broker) = self {
-            return broker.output;
+        match self {
+            Command::Broker(broker) => return broker.output,
+            Command::Demo(demo) => return demo.output,
+            _ => {}
         }
         self.common().map(|common| common.output).unwrap_or_default()
     }

@@ -11,6 +11,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 #[cfg(feature = "broker")]
 use super::broker::BrokerFlags;
+#[cfg(feature = "broker")]
+use super::demo::DemoFlags;
 use super::group::GroupFlags;
 use super::known;
 use super::lag::LagFlags;
@@ -31,6 +33,7 @@ Usage: keylane COMMAND [OPTIONS]; keylane COMMAND --help lists the options
   topic       create, list, describe, delete topics
   group       list, describe, delete groups, reset their offsets
   broker      be a Kafka in memory, for development and tests
+  demo        show all of it in half a minute; needs no Kafka
 Examples: keylane seed -n 10000 --keys 32
           keylane pool -t orders -g billing -w 16 -e --print '%k %s\\n'
 ";
@@ -62,6 +65,9 @@ enum CommandFlags {
     /// Be a Kafka in memory, for development and tests
     #[cfg(feature = "broker")]
     Broker(BrokerFlags),
+    /// Show one thread fall behind and a pool catch up, on a Kafka in memory
+    #[cfg(feature = "broker")]
+    Demo(DemoFlags),
 }
 
 /// What the command line asks for.
@@ -97,6 +103,8 @@ pub fn parse(words: &[OsString], environment: &Environment) -> Result<Parsed, Us
         CommandFlags::Group(flags) => Command::Group(flags.resolve(environment)?),
         #[cfg(feature = "broker")]
         CommandFlags::Broker(flags) => Command::Broker(flags.resolve()?),
+        #[cfg(feature = "broker")]
+        CommandFlags::Demo(flags) => Command::Demo(flags.resolve()),
     };
     Ok(Parsed::Run(Box::new(command)))
 }

@@ -1,11 +1,12 @@
 //! SIGINT, SIGTERM and SIGHUP, counted; each wakes the network loop.
 //!
-//! A signal that was ignored when the process began stays ignored (`nohup`).
+//! A signal that was ignored when the process began stays ignored (`nohup`). A role that is a part of something larger
+//! is stopped by a [`Remote`] instead, in the same way.
 
 use std::fs;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use mio::Waker;
@@ -34,24 +35,76 @@ impl SignalCount {
     pub fn last(&self) -> i32 {
         self.shared.last.load(Ordering::Acquire) as i32
     }
+
+    fn add(&self, signal: i32) {
+        self.shared.last.store(signal as u32, Ordering::Release);
+        self.shared.count.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
-/// Begins to count.
+/// Where a role's signals come from.
+#[derive(Clone, Default)]
+pub enum Source {
+    /// The process.
+    #[default]
+    Process,
+    /// Whoever runs the role.
+    Remote(Remote),
+}
+
+impl Source {
+    /// Begins to count.
+    ///
+    /// # Errors
+    /// The system refuses the handlers or the thread.
+    pub fn watch(&self, waker: Arc<Waker>) -> io::Result<SignalCount> {
+        match self {
+            Source::Process => watch(move |_| {
+                // It fails only when the event descriptor is gone, which is at the end.
+                let _ = waker.wake();
+            }),
+            Source::Remote(remote) => Ok(remote.watch(waker)),
+        }
+    }
+}
+
+/// Gives signals by hand, also to those that begin to count afterwards.
+#[derive(Clone, Default)]
+pub struct Remote {
+    count: SignalCount,
+    wakers: Arc<Mutex<Vec<Arc<Waker>>>>,
+}
+
+impl Remote {
+    /// As if this signal had come.
+    pub fn signal(&self, signal: i32) {
+        self.count.add(signal);
+        for waker in self.wakers.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let _ = waker.wake();
+        }
+    }
+
+    fn watch(&self, waker: Arc<Waker>) -> SignalCount {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker);
+        self.count.clone()
+    }
+}
+
+/// Begins to count the process's signals; `wake` is called with each.
 ///
 /// # Errors
 /// The system refuses the handlers or the thread.
-pub fn watch(waker: Arc<Waker>) -> io::Result<SignalCount> {
+pub fn watch(wake: impl Fn(i32) + Send + 'static) -> io::Result<SignalCount> {
     let ignored = ignored_at_start();
     let wanted: Vec<i32> =
         [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0).collect();
     let mut signals = Signals::new(wanted)?;
     let count = SignalCount::default();
-    let shared = count.shared.clone();
+    let counted = count.clone();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
-            shared.last.store(signal as u32, Ordering::Release);
-            shared.count.fetch_add(1, Ordering::AcqRel);
-            let _ = waker.wake();
+            counted.add(signal);
+            wake(signal);
         }
     })?;
     Ok(count)

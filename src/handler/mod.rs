@@ -3,7 +3,9 @@
 pub mod base64;
 pub mod format;
 
+use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use keylane_protocol::records::Record;
@@ -37,12 +39,21 @@ impl HandlerConfig {
     }
 }
 
+/// Is told what becomes of every record, for a check from outside; it costs nothing where there is none.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// A worker begins with a record.
+    fn begins(&self, partition: i32, record: &Record<'_>);
+    /// It has handled it. No other record of the same key may begin before this returns.
+    fn finished(&self, partition: i32, record: &Record<'_>);
+}
+
 /// A worker's handler.
 #[derive(Debug)]
 pub struct Handler {
     config: HandlerConfig,
     out: Vec<u8>,
     random: u64,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 /// Rendered output is written at this size even in the middle of a run.
@@ -51,7 +62,18 @@ const OUT_BYTES_MAX: usize = 256 << 10;
 impl Handler {
     /// `worker` only makes the random sleeps of the workers differ.
     pub fn new(config: HandlerConfig, worker: u32) -> Self {
-        Handler { config, out: Vec::new(), random: 0x9e37_79b9_7f4a_7c15 ^ u64::from(worker) << 32 }
+        Handler {
+            config,
+            out: Vec::new(),
+            random: 0x9e37_79b9_7f4a_7c15 ^ u64::from(worker) << 32,
+            observer: None,
+        }
+    }
+
+    /// The same handler, looked at by an observer.
+    pub fn observed_by(mut self, observer: Option<Arc<dyn Observer>>) -> Self {
+        self.observer = observer;
+        self
     }
 
     /// Whether handling one record can take long.
@@ -61,14 +83,23 @@ impl Handler {
 
     /// Whether there is nothing to be done with a record: `--work-delay 0` alone.
     pub fn does_nothing(&self) -> bool {
-        !self.can_block() && self.config.print.is_none()
+        !self.can_block() && self.config.print.is_none() && self.observer.is_none()
     }
 
     /// Handles one record. Its output may wait for [`Handler::flush`].
     ///
     /// # Errors
-    /// Writing to stdout failed.
+    /// Writing to stdout failed, or the record cannot be read.
     pub fn handle(&mut self, record: &RunRecord<'_, RecordBatch>) -> io::Result<()> {
+        let Some(observer) = self.observer.clone() else { return self.work(record) };
+        let parsed = parse(record)?;
+        observer.begins(record.batch.partition, &parsed);
+        self.work(record)?;
+        observer.finished(record.batch.partition, &parsed);
+        Ok(())
+    }
+
+    fn work(&mut self, record: &RunRecord<'_, RecordBatch>) -> io::Result<()> {
         if let Some(delay) = self.config.delay
             && !delay.max.is_zero()
         {
@@ -76,10 +107,7 @@ impl Handler {
             std::thread::sleep(sleep);
         }
         let Some(format) = &self.config.print else { return Ok(()) };
-        let batch = record.batch;
-        let position = batch.positions[record.index as usize];
-        let parsed = Record::parse(&batch.header, &batch.payload, position)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+        let (batch, parsed) = (record.batch, parse(record)?);
         let view = RecordView {
             topic: &batch.topic,
             partition: batch.partition,
@@ -114,4 +142,11 @@ impl Handler {
         self.random ^= self.random << 17;
         delay.min + spread.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)
     }
+}
+
+fn parse<'a>(record: &RunRecord<'a, RecordBatch>) -> io::Result<Record<'a>> {
+    let batch = record.batch;
+    let position = batch.positions[record.index as usize];
+    Record::parse(&batch.header, &batch.payload, position)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
 }

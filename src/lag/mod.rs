@@ -15,6 +15,7 @@ use keylane_protocol::error::Error;
 use keylane_protocol::lag::{GroupLag, Survey};
 
 use crate::cli::{Groups, Lag, Verbosity};
+use crate::driver::signals::Source;
 use crate::exit::Exit;
 use crate::report::Report;
 use crate::session::{Failure, Session};
@@ -25,17 +26,17 @@ pub(crate) use format::json_fields;
 const TICK_MIN: Duration = Duration::from_millis(500);
 
 /// Runs `lag` to its end.
-pub fn run(config: &Lag, report: &Report) -> Exit {
-    match watch(config, report) {
+pub fn run(config: &Lag, report: &Report, signals: &Source) -> Exit {
+    match watch(config, report, signals) {
         Ok(exit) => exit,
         Err(failure) => failure.end(report),
     }
 }
 
-fn watch(config: &Lag, report: &Report) -> Result<Exit, Failure> {
+fn watch(config: &Lag, report: &Report, signals: &Source) -> Result<Exit, Failure> {
     let mut session = Session::open(&config.common, report)?;
     if !config.once {
-        session.watch_signals()?;
+        session.watch_signals(signals)?;
     }
     let mut listing = Listing::default();
     let mut skews = Skews::default();
@@ -77,7 +78,7 @@ fn first_error(groups: &[GroupLag]) -> Option<Error> {
 
 fn print(group: &GroupLag, several: bool, report: &Report) -> Result<(), Failure> {
     let text = if report.is_json() { String::new() } else { format::text(group, several) };
-    let fields = if report.is_json() { json_fields(group) } else { Vec::new() };
+    let fields = if report.wants_fields() { json_fields(group) } else { Vec::new() };
     report.answer_stamped("lag", text, fields).map_err(Failure::of_output)
 }
 

@@ -17,9 +17,10 @@ use super::route::{NullKey, Order, Routing};
 use super::shared::{Clock, Shared, Wake};
 use super::threads::{self, Threads};
 use crate::cli;
-use crate::driver::{Driver, signals};
+use crate::driver::Driver;
+use crate::driver::signals::Source;
 use crate::exit::Exit;
-use crate::handler::Handler;
+use crate::handler::{Handler, Observer};
 use crate::report::Report;
 
 /// Records in a run where no handler can block; a run ends earlier by time.
@@ -41,20 +42,38 @@ struct Plan {
     commit: CommitWhen,
 }
 
+/// What a member is run in.
+#[derive(Default)]
+pub struct Surroundings {
+    /// Where its lines go.
+    pub report: Report,
+    /// What stops it.
+    pub signals: Source,
+    /// Who looks at its records.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+impl Surroundings {
+    /// A process of its own.
+    pub fn of_process(report: &Report) -> Self {
+        Surroundings { report: report.clone(), ..Surroundings::default() }
+    }
+}
+
 /// Runs `pool`.
 ///
 /// # Errors
 /// The system gives no threads, signals or epoll.
-pub fn pool(config: &cli::Pool, report: &Report) -> io::Result<Exit> {
-    run(&config.consume, Setup::of_pool(config, random_seed()), report)
+pub fn pool(config: &cli::Pool, around: &Surroundings) -> io::Result<Exit> {
+    run(&config.consume, Setup::of_pool(config, random_seed()), around)
 }
 
 /// Runs `sequential`.
 ///
 /// # Errors
 /// As [`pool`].
-pub fn sequential(config: &cli::Sequential, report: &Report) -> io::Result<Exit> {
-    run(&config.consume, Setup::of_sequential(config, random_seed()), report)
+pub fn sequential(config: &cli::Sequential, around: &Surroundings) -> io::Result<Exit> {
+    run(&config.consume, Setup::of_sequential(config, random_seed()), around)
 }
 
 /// All that a member is made of, as values.
@@ -162,15 +181,15 @@ impl Setup {
     }
 }
 
-fn run(config: &cli::Consume, setup: Setup, report: &Report) -> io::Result<Exit> {
+fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result<Exit> {
     let mut driver = Driver::new()?;
-    let signals = signals::watch(driver.waker())?;
+    let signals = around.signals.watch(driver.waker())?;
     let known = Arc::new(OnceLock::new());
     let wake = Threads { waker: driver.waker(), workers: known.clone() };
     let count = setup.workers;
-    let mut engine = setup.engine(Clock::Real(driver.started()), Box::new(wake), report.clone());
+    let mut engine = setup.engine(Clock::Real(driver.started()), Box::new(wake), around.report.clone());
     let workers = threads::start(engine.shared(), &known, count, |worker| {
-        Handler::new(config.handler.clone(), worker)
+        Handler::new(config.handler.clone(), worker).observed_by(around.observer.clone())
     })?;
     loop {
         let deadline = engine.deadline();

@@ -5,7 +5,7 @@
 //! made ends up in the counts, as sent or as failed.
 
 mod latency;
-mod records;
+pub(crate) mod records;
 
 use std::io;
 use std::num::NonZeroU32;
@@ -21,7 +21,7 @@ use keylane_protocol::records::Codec;
 
 use crate::cli::{self, Seed, Verbosity};
 use crate::driver::Driver;
-use crate::driver::signals::{self, SignalCount};
+use crate::driver::signals::{SignalCount, Source};
 use crate::exit::Exit;
 use crate::pool::role::{net_config, random_seed};
 use crate::report::Report;
@@ -42,13 +42,13 @@ const RATE_TICK: Duration = Duration::from_millis(1);
 const REASONS_MAX: usize = 10;
 
 /// Fills the topic. Everything but the `done:` line goes to stderr.
-pub fn run(config: &Seed, report: &Report) -> Exit {
+pub fn run(config: &Seed, report: &Report, signals: &Source) -> Exit {
     let codec = codec(config.compression);
     if !codec.is_supported() {
         report.error(format!("this build is without {codec} compression; choose another --compression"));
         return Exit::Usage;
     }
-    match Run::new(config, report, codec).and_then(Run::run) {
+    match Run::new(config, report, codec, signals).and_then(Run::run) {
         Ok(exit) => exit,
         Err(error) => {
             report.error(format!("the network loop: {error}"));
@@ -130,9 +130,9 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(config: &'a Seed, report: &'a Report, codec: Codec) -> io::Result<Self> {
+    fn new(config: &'a Seed, report: &'a Report, codec: Codec, signals: &Source) -> io::Result<Self> {
         let driver = Driver::new()?;
-        let signals = signals::watch(driver.waker())?;
+        let signals = signals.watch(driver.waker())?;
         let mut producer =
             Producer::new(Net::new(net_config(&config.common, random_seed())), produce_config(config, codec));
         let partitions = i32::try_from(config.partitions).unwrap_or(i32::MAX);

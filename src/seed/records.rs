@@ -52,14 +52,14 @@ fn fill(out: &mut [u8], mut state: u64) -> u64 {
 }
 
 /// Makes values.
-pub(super) struct Values {
+pub(crate) struct Values {
     seed: u64,
     phrases: Vec<u8>,
     value: Vec<u8>,
 }
 
 impl Values {
-    pub(super) fn new(seed: u64, size_bytes: usize) -> Self {
+    pub(crate) fn new(seed: u64, size_bytes: usize) -> Self {
         let mut phrases = vec![0; PHRASES * RUN_BYTES];
         fill(&mut phrases, random(seed, u64::MAX));
         Values { seed, phrases, value: vec![0; size_bytes] }
@@ -67,7 +67,7 @@ impl Values {
 
     /// The value of record `index`.
     #[inline]
-    pub(super) fn make(&mut self, index: u64) -> &[u8] {
+    pub(crate) fn make(&mut self, index: u64) -> &[u8] {
         let mut state = random(self.seed, index);
         for run in self.value.chunks_mut(2 * RUN_BYTES) {
             let from = (state >> 32) as usize % PHRASES * RUN_BYTES;
