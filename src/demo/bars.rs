@@ -7,6 +7,9 @@ use super::scene::Sample;
 const EIGHTHS_ACROSS: [char; 9] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
 const EIGHTHS_UP: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
+/// The chart shows means over that.
+const SMOOTHED: Duration = Duration::from_secs(1);
+
 /// A horizontal bar of exactly `columns` columns, of which `value / max` are full. Something is never shown as nothing.
 pub(super) fn bar(value: i64, max: i64, columns: usize, unicode: bool) -> String {
     let steps = if unicode { columns * 8 } else { columns };
@@ -56,22 +59,26 @@ pub(super) fn chart(
     (0..rows).map(|row| heights.iter().map(|height| cell(*height, row)).collect()).collect()
 }
 
-/// The largest lag in each column's time; between two samples the one before holds. 0 after the last sample.
+/// The lag in each column's time, as the mean over [`SMOOTHED`], which hides the steps of single commits. Between two
+/// samples the one before holds; 0 after the last sample.
 fn by_column(history: &[Sample], span: Duration, columns: usize) -> Vec<i64> {
     let mut lags = vec![0; columns];
-    let Some(last) = history.last() else { return lags };
-    let mut before = 0;
-    let mut samples = history.iter().peekable();
+    let (Some(first), Some(last)) = (history.first(), history.last()) else { return lags };
+    let range = column_at(first.at, span, columns)..=column_at(last.at, span, columns);
+    let (mut from, mut to) = (0, 0);
     for (column, lag) in lags.iter_mut().enumerate() {
-        if column > column_at(last.at, span, columns) {
-            break;
+        if !range.contains(&column) {
+            continue;
         }
-        let mut most = None;
-        while let Some(sample) = samples.next_if(|sample| column_at(sample.at, span, columns) <= column) {
-            most = Some(most.unwrap_or(sample.lag).max(sample.lag));
-            before = sample.lag;
+        while history.get(to).is_some_and(|sample| column_at(sample.at, span, columns) <= column) {
+            to += 1;
         }
-        *lag = most.unwrap_or(before);
+        let newest = history[to - 1].at;
+        while history[from].at + SMOOTHED <= newest {
+            from += 1;
+        }
+        let count = i64::try_from(to - from).unwrap_or(i64::MAX);
+        *lag = history[from..to].iter().map(|sample| sample.lag).sum::<i64>() / count;
     }
     lags
 }

@@ -58,6 +58,20 @@ struct Key {
     busy: bool,
 }
 
+/// What is entered of a record.
+struct Entry<'a> {
+    partition: i32,
+    offset: i64,
+    key: Option<&'a [u8]>,
+    value: Option<&'a [u8]>,
+}
+
+impl<'a> Entry<'a> {
+    fn of(partition: i32, record: &Record<'a>) -> Self {
+        Entry { partition, offset: record.offset, key: record.key, value: record.value }
+    }
+}
+
 struct Inner {
     prefix: String,
     values: Values,
@@ -116,12 +130,12 @@ impl Inner {
         text.parse().ok().filter(|number| *number < self.keys.len())
     }
 
-    fn begins(&mut self, hand: Hand, partition: i32, record: &Record<'_>, now: Duration) {
+    fn begins(&mut self, hand: Hand, entry: &Entry<'_>, now: Duration) {
         let work = self.work(hand);
         work.first_at.get_or_insert(now);
         work.busy += 1;
-        let place = (partition, record.offset);
-        let Some(number) = self.number(record.key) else {
+        let place = (entry.partition, entry.offset);
+        let Some(number) = self.number(entry.key) else {
             return self.breaks(format!("the record {}@{} has a key that nobody sent", place.0, place.1));
         };
         if std::mem::replace(&mut self.keys[number].busy, true) {
@@ -133,18 +147,18 @@ impl Inner {
         }
         let nth = self.keys[number].finished;
         let index = nth * self.keys.len() as u64 + number as u64;
-        if record.value != Some(self.values.make(index)) {
+        if entry.value != Some(self.values.make(index)) {
             let (prefix, nth) = (&self.prefix, nth + 1);
             self.breaks(format!("{prefix}{number}: the record handled as number {nth} is not number {nth}"));
         }
     }
 
-    fn finished(&mut self, hand: Hand, partition: i32, record: &Record<'_>) {
+    fn finished(&mut self, hand: Hand, entry: &Entry<'_>) {
         let work = self.work(hand);
         work.finished += 1;
         work.busy -= 1;
-        let is_new = self.finished.insert((partition, record.offset));
-        if let Some(number) = self.number(record.key) {
+        let is_new = self.finished.insert((entry.partition, entry.offset));
+        if let Some(number) = self.number(entry.key) {
             self.keys[number].busy = false;
             self.keys[number].finished += u64::from(is_new);
         }
@@ -167,10 +181,108 @@ impl std::fmt::Debug for Clerk {
 impl Observer for Clerk {
     fn begins(&self, partition: i32, record: &Record<'_>) {
         let now = self.ledger.started.elapsed();
-        self.ledger.lock().begins(self.hand, partition, record, now);
+        self.ledger.lock().begins(self.hand, &Entry::of(partition, record), now);
     }
 
     fn finished(&self, partition: i32, record: &Record<'_>) {
-        self.ledger.lock().finished(self.hand, partition, record);
+        self.ledger.lock().finished(self.hand, &Entry::of(partition, record));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::plan::{Lines, Plan};
+
+    /// A ledger, and what does to the record `index` of `seed`, at its place in one partition.
+    struct Check {
+        ledger: Ledger,
+        values: Values,
+        keys: u64,
+    }
+
+    impl Check {
+        fn new() -> Self {
+            let seed = Lines::new(&Plan::FULL, "127.0.0.1:1").seed.config;
+            let values = Values::new(seed.seed, seed.size_bytes as usize);
+            Check { ledger: Ledger::new(&seed, Instant::now()), values, keys: seed.keys }
+        }
+
+        fn with(&mut self, index: u64, act: impl Fn(&mut Inner, &Entry<'_>)) {
+            let key = format!("key-{}", index % self.keys);
+            let offset = i64::try_from(index).unwrap();
+            let (key, value) = (Some(key.as_bytes()), Some(self.values.make(index)));
+            act(&mut self.ledger.lock(), &Entry { partition: 0, offset, key, value });
+        }
+
+        fn begins(&mut self, index: u64) {
+            self.with(index, |inner, entry| inner.begins(Hand::Pool, entry, Duration::ZERO));
+        }
+
+        fn finished(&mut self, index: u64) {
+            self.with(index, |inner, entry| inner.finished(Hand::Pool, entry));
+        }
+
+        fn handled(&mut self, index: u64) {
+            self.begins(index);
+            self.finished(index);
+        }
+
+        fn counts(&self) -> (u64, u64, u64) {
+            let tally = self.ledger.tally();
+            (tally.finished, tally.repeats, tally.broken)
+        }
+    }
+
+    #[test]
+    fn keys_may_overtake_one_another() {
+        let mut check = Check::new();
+        check.begins(7);
+        check.begins(3);
+        assert_eq!(check.ledger.tally().pool.busy, 2);
+        check.finished(3);
+        check.handled(35);
+        assert!(check.ledger.tally().keys[7] && !check.ledger.tally().keys[3]);
+        check.finished(7);
+        assert_eq!(check.counts(), (3, 0, 0));
+    }
+
+    #[test]
+    fn a_record_that_overtakes_its_key_is_a_break() {
+        let mut check = Check::new();
+        check.handled(32);
+        assert_eq!(check.counts(), (1, 0, 1));
+        let first = check.ledger.tally().first_break.unwrap();
+        assert_eq!(first, "key-0: the record handled as number 1 is not number 1");
+    }
+
+    #[test]
+    fn two_records_of_a_key_at_once_are_a_break() {
+        let mut check = Check::new();
+        check.handled(0);
+        check.begins(32);
+        check.begins(64);
+        assert!(check.ledger.tally().first_break.unwrap().contains("at once"));
+    }
+
+    #[test]
+    fn a_repeat_is_counted_and_breaks_nothing() {
+        let mut check = Check::new();
+        check.handled(0);
+        check.handled(32);
+        check.handled(32);
+        check.handled(64);
+        assert_eq!(check.counts(), (3, 1, 0));
+        assert_eq!(check.ledger.tally().pool.finished, 4);
+    }
+
+    #[test]
+    fn a_key_that_nobody_sent_is_a_break() {
+        let check = Check::new();
+        for key in [None, Some(&b"key-32"[..]), Some(b"other-1"), Some(b"key-\xff")] {
+            let entry = Entry { partition: 0, offset: 0, key, value: None };
+            check.ledger.lock().begins(Hand::One, &entry, Duration::ZERO);
+        }
+        assert_eq!(check.counts().2, 4);
     }
 }

@@ -15,6 +15,9 @@ mod terminal;
 mod verdict;
 mod view;
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};

@@ -153,7 +153,7 @@ fn head(scene: &Scene, brush: &Brush) -> String {
     } else {
         format!("{} of about {}", clock(scene.elapsed), clock(scene.expected.max(scene.elapsed)))
     };
-    let about = format!("  one program, with a Kafka in memory at {}", scene.broker);
+    let about = format!("  a Kafka in memory at {}", scene.broker);
     brush.line().add(Ink::Source, "keylane demo").add(Ink::Faint, &about).add_right(Ink::Plain, &right).end()
 }
 
@@ -166,7 +166,7 @@ fn partitions(scene: &Scene, brush: &Brush) -> Vec<String> {
     let total = scene.lag().map_or_else(|| "none yet".to_owned(), |lag| format!("total {lag}"));
     let text = format!("lag of group {}: records that wait, in each partition", scene.group);
     let mut lines = vec![brush.line().add(Ink::Plain, &text).add_right(Ink::Bold, &total).end()];
-    let columns = brush.columns.saturating_sub(12 + 7).max(BAR_MIN);
+    let columns = brush.columns.saturating_sub(12 + 8).max(BAR_MIN);
     let max = round_up(scene.partition_lag_max);
     for (number, partition) in scene.partitions.iter().enumerate() {
         let keys = if partition.keys == 1 { "key " } else { "keys" };
@@ -190,6 +190,8 @@ fn history(scene: &Scene, brush: &Brush, rows: usize) -> Vec<String> {
     for (row, cells) in grid.iter().enumerate() {
         let label = match row {
             0 => max.to_string(),
+            1 => "total".to_owned(),
+            2 if rows > CHART_ROWS_MIN => "lag".to_owned(),
             _ if row + 1 == rows => "0".to_owned(),
             _ => String::new(),
         };
@@ -203,13 +205,12 @@ fn history(scene: &Scene, brush: &Brush, rows: usize) -> Vec<String> {
     lines
 }
 
-/// `total lag    0 s   one thread   ^ 8 workers   31 s`
+/// `0 s   one thread   ^ 8 workers   31 s`
 fn axis(scene: &Scene, brush: &Brush, columns: usize, span: Duration, split: usize) -> String {
     let end = format!("{} s", span.as_secs());
     let start = "0 s";
     let arrow = if brush.style.unicode { "▲" } else { "^" };
-    let mut line =
-        brush.line().add(Ink::Faint, &format!("{:>1$} ", "lag", GUTTER - 1)).add(Ink::Faint, start);
+    let mut line = brush.line().add(Ink::Plain, &" ".repeat(GUTTER)).add(Ink::Faint, start);
     let mut used = start.len();
     let alone = "one thread";
     let alone_at = split.min(column_at(scene.elapsed, span, columns)) / 2;
@@ -232,7 +233,7 @@ fn axis(scene: &Scene, brush: &Brush, columns: usize, span: Duration, split: usi
 }
 
 fn rates(scene: &Scene, brush: &Brush) -> Vec<String> {
-    let columns = brush.columns.saturating_sub(19 + 8).max(BAR_MIN);
+    let columns = brush.columns.saturating_sub(18 + 14).max(BAR_MIN);
     let line = |name: &str, rate: u64, count: u64, ink: Ink| {
         let bar = bar(
             i64::try_from(rate).unwrap_or(i64::MAX),
@@ -242,7 +243,7 @@ fn rates(scene: &Scene, brush: &Brush) -> Vec<String> {
         );
         let line =
             brush.line().add(Ink::Plain, &format!("{name:<9} {rate:>5}/s ")).add(ink, &format!(" {bar}"));
-        line.add_right(Ink::Plain, &count.to_string()).end()
+        line.add_right(Ink::Plain, &format!("{count} in all")).end()
     };
     vec![
         line("produced", scene.produced_rate, scene.produced, Ink::Source),

@@ -285,8 +285,7 @@ impl Story {
         self.tell(
             now,
             format!(
-                "group {} rebalances, generation {generation}: {} reads {count} partitions, {from} records in",
-                self.plan.group,
+                "rebalance, generation {generation}: {} takes {count} partitions, {from} records done",
                 role.name()
             ),
         );
@@ -499,7 +498,7 @@ impl Story {
         match self.act {
             Act::Opening => format!("A producer starts: {rate} records a second, {} keys", self.plan.keys),
             Act::Behind => format!(
-                "One thread, {delay_ms} ms a record: {rate}/s come in, {}/s at best get done. It falls behind.",
+                "One thread, {delay_ms} ms a record: {rate}/s come in, it can do {}/s. It falls behind.",
                 self.plan.rate_of_one()
             ),
             Act::TakingOver => "The thread is stopped; the pool takes over at its last commit.".to_owned(),
@@ -518,10 +517,10 @@ impl Story {
         match word {
             "handler" if self.running.contains(&Role::Sequential) => "the one thread is always busy",
             "handler" => "all workers are busy, and there is nothing for more of them",
-            "workers" => "all are busy and more records could run: more workers would help",
-            "keys" => "every key that has records is in work: more workers would not help",
-            "fetch" => "no record waits: the producer is what limits",
-            "commit" => "waiting for commits",
+            "workers" => "all are busy, and more records could run",
+            "keys" => "every key that has records is in work already",
+            "fetch" => "no record waits; what lag is left waits for the next commit",
+            "commit" => "nothing may begin before a commit",
             _ => "",
         }
     }

@@ -49,8 +49,8 @@ impl Verdict {
         }
         if exit == Exit::Done {
             points.add(
-                "next",
-                "keylane broker & is this Kafka for your own tests; keylane --help".to_owned(),
+                "your Kafka",
+                r"keylane pool -b HOST:PORT -t TOPIC -g GROUP -w 8 -f '%k %s\n'".to_owned(),
                 false,
             );
         }
@@ -96,7 +96,9 @@ impl Points {
         let finished = tally.finished;
         let text = match story.sent {
             _ if story.sent_failed > 0 => format!("{} could not be sent", story.sent_failed),
-            Some(sent) if finished == sent => format!("{sent} sent, {finished} finished: none lost"),
+            Some(sent) if finished == sent => {
+                format!("none lost (checked): {sent} sent, {finished} finished")
+            }
             Some(sent) if lost > 0 => format!("{sent} sent, {finished} finished: {lost} LOST"),
             Some(sent) => {
                 format!("{sent} sent, {finished} finished: {} unfinished", sent - finished.min(sent))
@@ -111,9 +113,7 @@ impl Points {
             Some(first) => self.add("order", format!("BROKEN {} times: {first}", tally.broken), true),
             None => {
                 let keys = story.plan.keys;
-                let text = format!(
-                    "kept: of each of the {keys} keys one record at a time, in the order sent (checked)"
-                );
+                let text = format!("kept (checked): of each of {keys} keys one at a time, in the order sent");
                 self.add("order", text, false);
             }
         }
@@ -133,11 +133,10 @@ impl Points {
         if let Some(rate) = alone {
             self.add("one thread", format!("{rate:.0} records/s of {} ms each", story.plan.delay_ms), false);
         }
-        if let (Some(rate), Some(catch_up), Some(times)) = (pool, story.catch_up, speed_up) {
-            let (workers, seconds) = (story.plan.workers, catch_up.took.as_secs_f64());
+        if let (Some(rate), Some(times)) = (pool, speed_up) {
+            let workers = story.plan.workers;
             let text = format!(
-                "{rate:.0} records/s with {workers} workers, for the {seconds:.1} s until it had caught up: {times:.1} \
-                 times as fast"
+                "{rate:.0} records/s with {workers} workers while it caught up: {times:.1} times as fast"
             );
             self.add("pool", text, false);
         }
@@ -147,21 +146,17 @@ impl Points {
         let most = |limits: &BTreeMap<String, u32>| {
             limits.iter().max_by_key(|(_, count)| **count).map(|(word, _)| word.clone())
         };
-        let first = most(&story.limits[0]).map(|word| {
+        if let Some(word) = most(&story.limits[0]) {
             let meaning = match word.as_str() {
-                "workers" => " (more workers would be faster still)",
-                "keys" => " (more keys would be faster still)",
+                "workers" => ": more workers would be faster still",
+                "keys" => ": with more keys it would be faster still",
                 _ => "",
             };
-            format!("limit={word} while it caught up{meaning}")
-        });
-        let then = most(&story.limits[1]).map(|word| {
-            let meaning = if word == "fetch" { " (it waited for the producer)" } else { "" };
-            format!("limit={word} at the end{meaning}")
-        });
-        let all: Vec<String> = [first, then].into_iter().flatten().collect();
-        if !all.is_empty() {
-            self.add("limits", all.join(", "), false);
+            self.add("limits", format!("limit={word} while it caught up{meaning}"), false);
+        }
+        if let Some(word) = most(&story.limits[1]) {
+            let meaning = if word == "fetch" { ": it waited for the producer" } else { "" };
+            self.add("", format!("limit={word} at the end{meaning}"), false);
         }
     }
 }
