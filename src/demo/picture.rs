@@ -260,7 +260,7 @@ fn workers(scene: &Scene, brush: &Brush) -> String {
     let width = (scene.pool_workers as usize).max(total);
     let gap = " ".repeat(width - total);
     let line = brush.line().add(Ink::Plain, "workers   ").add(ink(scene), &marks);
-    let mut line = line.add(Ink::Plain, &format!("{gap}  {at_work} of {total} busy   keys "));
+    let mut line = line.add(Ink::Plain, &format!("{gap}  {at_work} of {total} busy  keys at work "));
     for key in &scene.keys {
         line = if *key { line.add(ink(scene), busy) } else { line.add(Ink::Faint, idle) };
     }

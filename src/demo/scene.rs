@@ -95,6 +95,8 @@ pub(super) struct Scene {
     /// The consumer's word for what limits it, and what it means.
     pub(super) limit: Option<(String, &'static str)>,
     pub(super) events: Vec<Event>,
+    /// Events that were before these.
+    pub(super) events_before: usize,
     /// At the end.
     pub(super) summary: Vec<Point>,
     /// Whether the end is a bad one.

@@ -74,6 +74,8 @@ pub(super) enum Cut {
 const RATE_WINDOW: Duration = Duration::from_millis(1500);
 /// Roles that were told to end get that long before they are told again, and as long once more.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the title tells of the change.
+const TOLD: Duration = Duration::from_millis(2500);
 const EVENTS_MAX: usize = 64;
 /// Bars and charts begin with a scale for what is to be expected: a partition gets this share of the lag, in percent.
 const PARTITION_PERCENT: i64 = 28;
@@ -140,6 +142,7 @@ pub(super) struct Story {
     /// What limited the pool, and how often it said so: while it caught up, and afterwards.
     pub(super) limits: [BTreeMap<String, u32>; 2],
     events: VecDeque<Event>,
+    events_before: usize,
     pub(super) troubles: Vec<String>,
 }
 
@@ -180,6 +183,7 @@ impl Story {
             limit: None,
             limits: Default::default(),
             events: VecDeque::new(),
+            events_before: 0,
             troubles: Vec::new(),
         }
     }
@@ -191,6 +195,7 @@ impl Story {
     fn tell(&mut self, now: Duration, text: impl Into<String>) {
         if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
+            self.events_before += 1;
         }
         self.events.push_back(Event { at: now, text: text.into() });
     }
@@ -467,7 +472,7 @@ impl Story {
             expected: self.plan.expected(),
             broker: self.broker.clone(),
             group: self.plan.group,
-            title: verdict.as_ref().map_or_else(|| self.title(), |verdict| verdict.title.clone()),
+            title: verdict.as_ref().map_or_else(|| self.title(now), |verdict| verdict.title.clone()),
             command: command.clone(),
             partitions: self.partitions.clone(),
             partition_lag_max: self.partition_lag_max,
@@ -485,12 +490,13 @@ impl Story {
             keys: tally.keys.clone(),
             limit: self.limit.as_ref().filter(|_| running.is_some()).map(meaning),
             events: self.events.iter().cloned().collect(),
+            events_before: self.events_before,
             failed: verdict.as_ref().is_some_and(|verdict| verdict.exit != Exit::Done),
             summary: verdict.map(|verdict| verdict.points).unwrap_or_default(),
         }
     }
 
-    fn title(&self) -> String {
+    fn title(&self, now: Duration) -> String {
         let Plan { rate, delay_ms, workers, .. } = self.plan;
         if self.cut.is_some() {
             return "Stopping: finish what is begun, commit, leave the group".to_owned();
@@ -501,7 +507,12 @@ impl Story {
                 "One thread, {delay_ms} ms a record: {rate}/s come in, it can do {}/s. It falls behind.",
                 self.plan.rate_of_one()
             ),
-            Act::TakingOver => "The thread is stopped; the pool takes over at its last commit.".to_owned(),
+            Act::TakingOver => {
+                "The thread is told to stop: it finishes, commits and leaves the group.".to_owned()
+            }
+            Act::CatchingUp if self.taken_over_at.is_some_and(|at| now < at + TOLD) => {
+                format!("The thread has been stopped; {workers} workers take over at its last commit.")
+            }
             Act::CatchingUp => {
                 format!("{workers} workers, the same {delay_ms} ms, each key still in order: it catches up.")
             }

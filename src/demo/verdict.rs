@@ -148,8 +148,8 @@ impl Points {
         };
         if let Some(word) = most(&story.limits[0]) {
             let meaning = match word.as_str() {
-                "workers" => ": more workers would be faster still",
-                "keys" => ": with more keys it would be faster still",
+                "workers" => ": more workers would be faster",
+                "keys" => ": more keys would be faster",
                 _ => "",
             };
             self.add("limits", format!("limit={word} while it caught up{meaning}"), false);

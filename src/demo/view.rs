@@ -20,8 +20,8 @@ const LINE: Duration = Duration::from_secs(1);
 pub(super) enum View {
     /// On the terminal.
     Picture(Screen, Style),
-    /// As lines; `act` and `events` say how much was told.
-    Lines { report: Report, act: Option<Act>, events: usize, told_at: Option<Duration> },
+    /// As lines; `title` and `events` say what was told.
+    Lines { report: Report, title: String, events: usize, told_at: Option<Duration> },
     /// The summary alone.
     Summary(Report),
 }
@@ -38,7 +38,7 @@ impl View {
         if terminal::can_draw() && !report.is_json() {
             return Ok(View::Picture(Screen::open()?, terminal::style(config.colour)));
         }
-        Ok(View::Lines { report: report.clone(), act: None, events: 0, told_at: None })
+        Ok(View::Lines { report: report.clone(), title: String::new(), events: 0, told_at: None })
     }
 
     /// Shows a moment.
@@ -48,20 +48,21 @@ impl View {
     pub(super) fn show(&mut self, scene: &Scene) -> io::Result<()> {
         match self {
             View::Picture(screen, style) => screen.draw(&picture::draw(scene, *style, terminal::size())),
-            View::Lines { report, act, events, told_at } => {
-                if scene.act != Act::Over && act.replace(scene.act) != Some(scene.act) {
+            View::Lines { report, title, events, told_at } => {
+                if scene.act != Act::Over && *title != scene.title {
+                    title.clone_from(&scene.title);
                     let fields = vec![
                         ("text", scene.title.as_str().into()),
                         ("command", scene.command.as_str().into()),
                     ];
                     report.answer("act", format!("== {}", scene.title), fields)?;
                 }
-                for event in scene.events.iter().skip(*events) {
+                for event in scene.events.iter().skip(events.saturating_sub(scene.events_before)) {
                     let seconds = event.at.as_secs_f64();
                     let fields = vec![("seconds", rounded(seconds)), ("text", event.text.as_str().into())];
                     report.answer("event", format!("{seconds:>5.1} s  {}", event.text), fields)?;
                 }
-                *events = scene.events.len();
+                *events = scene.events_before + scene.events.len();
                 if told_at.is_none_or(|told_at| scene.elapsed >= told_at + LINE) && scene.lag().is_some() {
                     *told_at = Some(scene.elapsed);
                     report.answer("progress", progress(scene), progress_fields(scene))?;

@@ -50,6 +50,7 @@ fn catching_up() -> Scene {
         events: (0..20)
             .map(|number| Event { at: seconds(number), text: format!("event number {number}") })
             .collect(),
+        events_before: 0,
         summary: Vec::new(),
         failed: false,
     }

@@ -81,7 +81,7 @@ impl Test {
         self.tally.pool = Work { finished: finished - 1190, busy: 0, first_at: Some(seconds(12.8)) };
     }
 
-    fn to_the_end(mut self) -> Self {
+    fn play_on(mut self) -> Self {
         self.hear(15.0, line(Role::Pool, "stats", "", &[("limit", "workers".into())]));
         self.finished(9110);
         self.lag(22.8, 100, 9112);
@@ -95,7 +95,7 @@ impl Test {
 
 #[test]
 fn the_whole_story() {
-    let mut test = Test::take_over().to_the_end();
+    let mut test = Test::take_over().play_on();
     test.finished(12_000);
     // Not before everything is committed.
     assert_eq!(test.lag(30.5, 100, 12_000), []);
@@ -118,7 +118,7 @@ fn the_whole_story() {
 
 #[test]
 fn a_broken_order_ends_with_1() {
-    let mut test = Test::take_over().to_the_end();
+    let mut test = Test::take_over().play_on();
     test.finished(12_000);
     test.tally.broken = 2;
     test.tally.first_break = Some("two records of key-7 were handled at once".to_owned());
@@ -130,7 +130,7 @@ fn a_broken_order_ends_with_1() {
 
 #[test]
 fn a_lost_record_ends_with_1() {
-    let mut test = Test::take_over().to_the_end();
+    let mut test = Test::take_over().play_on();
     test.finished(11_999);
     let verdict = test.story.verdict(&test.tally);
     assert_eq!((verdict.exit, verdict.lost), (Exit::Partly, 1));
