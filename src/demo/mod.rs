@@ -76,7 +76,7 @@ pub fn play(plan: Plan, config: &cli::Demo, report: &Report) -> io::Result<Exit>
                 Cue::Stop(role) => stage.stop(role),
             }
         }
-        if now >= frame_at {
+        if now >= frame_at && !story.is_over() {
             frame_at = now + FRAME;
             if output.show(&story.scene(&tally, now)) == Shown::FailedNow {
                 story.hear(Heard::Signal(SIGPIPE), now);

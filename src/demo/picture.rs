@@ -1,7 +1,7 @@
 //! From a moment to the lines of a picture: no terminal, no clock.
 //!
 //! No line is longer than the width less one, and there are never more lines than the height: what has no room is left
-//! out, the chart and what happened first.
+//! out, the chart and what happened first. Only the last frame may be higher, as nothing is drawn over it.
 
 use std::time::Duration;
 
@@ -108,11 +108,10 @@ const GUTTER: usize = 8;
 pub(super) fn draw(scene: &Scene, style: Style, size: Size) -> Vec<String> {
     let brush = Brush { style, columns: size.columns.saturating_sub(1).max(20) };
     // The last frame leaves a line for the shell.
-    let mut lines = if scene.act == Act::Over {
-        end(scene, &brush, size.rows.saturating_sub(1))
-    } else {
-        running(scene, &brush, size.rows)
-    };
+    if scene.act == Act::Over {
+        return end(scene, &brush, size.rows.saturating_sub(1));
+    }
+    let mut lines = running(scene, &brush, size.rows);
     lines.truncate(size.rows.max(1));
     lines
 }
@@ -271,7 +270,7 @@ fn limit(scene: &Scene, brush: &Brush) -> String {
     let line = brush.line().add(Ink::Plain, "limit     ");
     match &scene.limit {
         Some((word, meaning)) => line.add(Ink::Bold, word).add(Ink::Faint, &format!(": {meaning}")).end(),
-        None => line.add(Ink::Faint, "-").end(),
+        None => line.add(Ink::Faint, "said once a second").end(),
     }
 }
 
