@@ -118,13 +118,15 @@ pub(super) fn draw(scene: &Scene, style: Style, size: Size) -> Vec<String> {
 
 fn running(scene: &Scene, brush: &Brush, rows: usize) -> Vec<String> {
     let mut lines = vec![head(scene, brush), brush.of(Ink::Bold, &scene.title)];
-    let mark = if scene.command.is_empty() { "" } else { "$ " };
-    lines.push(brush.of(Ink::Faint, &format!("{mark}{}", scene.command)));
-    lines.push(String::new());
-    lines.extend(partitions(scene, brush));
+    let bars = partitions(scene, brush);
     let mut tail = rates(scene, brush);
     tail.push(workers(scene, brush));
     tail.push(limit(scene, brush));
+    if rows > lines.len() + bars.len() + tail.len() + 1 {
+        lines.push(brush.of(Ink::Faint, &format!("$ {}", scene.command)));
+        lines.push(String::new());
+    }
+    lines.extend(bars);
 
     let mut left = rows.saturating_sub(lines.len() + tail.len());
     if left > CHART_ROWS_MIN + 2 {

@@ -179,6 +179,13 @@ fn every_size_has_room() {
 }
 
 #[test]
+fn a_low_window_keeps_the_numbers() {
+    let lines = draw(&catching_up(), PLAIN, Size { columns: 80, rows: 13 });
+    assert_eq!(lines.len(), 13);
+    assert!(lines[2].starts_with("lag of group") && lines[12].starts_with("limit     workers"));
+}
+
+#[test]
 fn before_anything_is_known() {
     let mut scene = falling_behind();
     scene.partitions.iter_mut().for_each(|partition| partition.lag = None);
