@@ -74,6 +74,8 @@ pub(super) enum Cut {
 const RATE_WINDOW: Duration = Duration::from_millis(1500);
 /// Roles that were told to end get that long before they are told again, and as long once more.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// A tick of `lag` that is heard so long after an event has seen it.
+const TICK: Duration = Duration::from_millis(250);
 /// How long the title tells of the change.
 const TOLD: Duration = Duration::from_millis(2500);
 const EVENTS_MAX: usize = 64;
@@ -134,6 +136,7 @@ pub(super) struct Story {
     produced_meter: Meter,
     finished_meter: Meter,
     pub(super) sent: Option<u64>,
+    sent_at: Duration,
     pub(super) sent_failed: u64,
     /// Rate of `sequential`, from its last line.
     pub(super) rate_alone: Option<f64>,
@@ -177,6 +180,7 @@ impl Story {
             produced_meter: Meter::default(),
             finished_meter: Meter::default(),
             sent: None,
+            sent_at: Duration::ZERO,
             sent_failed: 0,
             rate_alone: None,
             catch_up: None,
@@ -235,6 +239,7 @@ impl Story {
             (Role::Lag, "lag") => self.hear_lag(fields, now),
             (Role::Seed, "done") => {
                 self.sent = number("sent");
+                self.sent_at = now;
                 self.sent_failed = number("failed").unwrap_or(0);
                 let sent = self.sent.unwrap_or(0);
                 self.tell(now, format!("seed ends: all {sent} records are sent"));
@@ -348,7 +353,7 @@ impl Story {
             Act::Behind => self.stop_alone(now),
             Act::TakingOver if !self.running.contains(&Role::Sequential) => self.start(Role::Pool),
             Act::CatchingUp => self.catch_up(tally, now),
-            Act::KeepingUp => self.finish(tally, now),
+            Act::KeepingUp => self.finish(now),
             Act::Closing => {
                 let cues =
                     if self.running.contains(&Role::Pool) { Vec::new() } else { self.stop(Role::Lag, now) };
@@ -405,7 +410,8 @@ impl Story {
         let Some(first_at) = tally.pool.first_at else { return Vec::new() };
         // What the newest tick has seen is finished, or about to be.
         let in_time = self.history.last().is_some_and(|sample| sample.at > first_at);
-        if in_time && tally.finished + u64::from(self.plan.workers) >= self.produced {
+        let waits = tally.finished + u64::from(self.plan.workers) < self.produced;
+        if in_time && (!waits || self.all_committed()) {
             let took = now.saturating_sub(first_at);
             self.catch_up = Some(CatchUp { finished: tally.pool.finished, took });
             self.act = Act::KeepingUp;
@@ -417,10 +423,15 @@ impl Story {
         Vec::new()
     }
 
-    fn finish(&mut self, tally: &Tally, now: Duration) -> Vec<Cue> {
-        let all_committed = self.history.last().is_some_and(|sample| sample.lag == 0);
-        let is_done = self.sent.is_some_and(|sent| tally.finished >= sent && self.produced >= sent);
-        if !is_done || !all_committed {
+    /// Whether the group has committed everything that was sent. The ledger is not asked here: a record that is
+    /// committed and was never handled is lost, and the end tells of it.
+    fn all_committed(&self) -> bool {
+        let seen = |sample: &Sample| sample.lag == 0 && sample.at > self.sent_at + TICK;
+        self.sent.is_some() && self.history.last().is_some_and(seen)
+    }
+
+    fn finish(&mut self, now: Duration) -> Vec<Cue> {
+        if !self.all_committed() {
             return Vec::new();
         }
         self.act = Act::Closing;

@@ -29,7 +29,8 @@ impl Verdict {
             story.catch_up.map(|catch_up| catch_up.finished as f64 / catch_up.took.as_secs_f64().max(0.001));
         let speed_up = alone.zip(pool).map(|(alone, pool)| pool / alone);
         let exit = match story.cut {
-            _ if tally.broken > 0 || lost > 0 || story.sent_failed > 0 => Exit::Partly,
+            _ if tally.broken > 0 || lost > 0 => Exit::Partly,
+            None if story.sent_failed > 0 => Exit::Partly,
             None => Exit::Done,
             Some(Cut::Signal(1)) => Exit::Hangup,
             Some(Cut::Signal(2)) => Exit::Interrupt,
@@ -62,7 +63,7 @@ fn title(story: &Story, tally: &Tally, lost: u64, speed_up: Option<f64>) -> Stri
     if tally.broken > 0 {
         return "The order of a key was broken: this is a bug in keylane.".to_owned();
     }
-    if lost > 0 || story.sent_failed > 0 {
+    if lost > 0 || (story.cut.is_none() && story.sent_failed > 0) {
         return "Records were lost: this is a bug in keylane.".to_owned();
     }
     match story.cut {
