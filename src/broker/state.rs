@@ -176,7 +176,8 @@ impl State {
         let Some(node) = self.nodes.iter_mut().find(|node| node.id == id && !node.up) else { return };
         node.up = true;
         let down: Vec<i32> = self.nodes.iter().filter(|node| !node.up).map(|node| node.id).collect();
-        for node in down {
+        // Partitions that were added meanwhile never had a leader.
+        for node in down.into_iter().chain([-1]) {
             self.lead_anew(node, &[id]);
         }
         self.follow_coordinators(&coordinators);

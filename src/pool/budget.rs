@@ -1,7 +1,7 @@
 //! Fair shares of a limit (records or bytes) among the assigned partitions.
 //!
 //! Guarantees: a partition with a backlog always gets its share, limit ÷ partitions, however much the others hold; it
-//! gets more only from what no hungry partition is owed; and whoever holds nothing may have one. So a partition with
+//! gets more only from what no hungry partition is owed; and the share is never less than one. So a partition with
 //! one slow key cannot fill the buffer. A partition that becomes hungry late gets its share beside what others hold
 //! already: until they have given it back, the sum may exceed the limit, by less than the limit again.
 
@@ -25,7 +25,8 @@ pub struct Budget {
 impl Budget {
     /// Divides `limit` among all assigned partitions.
     pub fn new(limit: u64, demands: impl Iterator<Item = Demand> + Clone) -> Budget {
-        let share = limit / (demands.clone().count().max(1) as u64);
+        // With less than one for each, every partition of a pass would take what is owed to no other.
+        let share = (limit / demands.clone().count().max(1) as u64).max(1);
         let mut budget = Budget { limit, share, reserved: 0 };
         budget.reserved = demands.map(|demand| budget.reserved_for(demand)).sum();
         budget
@@ -36,7 +37,14 @@ impl Budget {
         let others = self.reserved - self.reserved_for(demand);
         let own = self.share.saturating_sub(demand.held);
         let spare = self.limit.saturating_sub(others + demand.held);
-        own.max(spare).max(u64::from(demand.held == 0))
+        own.max(spare)
+    }
+
+    /// The partition with this demand, one of those given to [`Budget::new`], was given so much: less is left for the
+    /// others of the same pass.
+    pub fn give(&mut self, demand: Demand, more: u64) {
+        let after = Demand { held: demand.held + more, ..demand };
+        self.reserved = self.reserved - self.reserved_for(demand) + self.reserved_for(after);
     }
 
     fn reserved_for(&self, demand: Demand) -> u64 {
@@ -67,7 +75,20 @@ mod tests {
         );
         assert_eq!(rooms(60, &[(60, true), (0, true), (0, false)]), [0, 20, 20], "guaranteed all the same");
         assert_eq!(rooms(2, &[(1, true), (0, true), (1, true)]), [0, 1, 0], "one is always admitted");
+        assert_eq!(rooms(4, &[(0, true); 6]), [1; 6], "all of one pass together, fewer than one for each");
         assert_eq!(rooms(60, &[]), [0_u64; 0]);
+    }
+
+    #[test]
+    fn one_pass_lends_what_is_spare_once() {
+        let demands = [(0, true), (0, true), (0, false)].map(|(held, hungry)| Demand { held, hungry });
+        let mut budget = Budget::new(60, demands.iter().copied());
+        let mut given = Vec::new();
+        for demand in demands.into_iter().filter(|demand| demand.hungry) {
+            given.push(budget.room(demand));
+            budget.give(demand, budget.room(demand));
+        }
+        assert_eq!(given, [40, 20]);
     }
 
     proptest! {

@@ -103,6 +103,8 @@ pub struct Engine {
     pub(super) missing_since: Option<Duration>,
     commit_due: Option<Duration>,
     committed_at: u64,
+    /// What the newest commit by number of records asked for.
+    asked: Vec<Commit>,
     stats_due: Option<Duration>,
     stats_before: (u64, Duration),
     /// A partition is as far ahead of its first unfinished record as it may be.
@@ -154,6 +156,7 @@ impl Engine {
             missing_since: None,
             commit_due: None,
             committed_at: 0,
+            asked: Vec::new(),
             stats_due: config.stats.map(|every| now + every),
             stats_before: (0, now),
             held_back: false,
@@ -470,9 +473,9 @@ impl Engine {
                 }
                 self.commit_due.is_some_and(|due| due <= now)
             }
+            // Idle, also what has no records for us counts: the lag is to reach 0 behind an aborted transaction.
             CommitWhen::Records(count) => {
-                let since = state.processed - self.committed_at;
-                since >= count || (since > 0 && state.board.is_idle())
+                state.processed - self.committed_at >= count || state.board.is_idle()
             }
         };
         if !due {
@@ -480,10 +483,14 @@ impl Engine {
         }
         self.commit_due = None;
         self.committed_at = state.processed;
+        let snapshot = state.board.commit_snapshot();
         if let CommitWhen::Records(count) = self.config.commit {
             state.wake_at = state.processed + count;
+            if self.asked == snapshot {
+                return;
+            }
+            self.asked.clone_from(&snapshot);
         }
-        let snapshot = state.board.commit_snapshot();
         drop(state);
         self.consumer.commit(to_offsets(snapshot));
     }

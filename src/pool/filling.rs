@@ -9,6 +9,24 @@ use super::engine::Engine;
 use super::intake::Room;
 use super::shared::Attention;
 
+/// What one partition holds at the beginning of a pass.
+struct Holding {
+    records: Demand,
+    bytes: Demand,
+    /// How much further it may run ahead of its first unfinished record.
+    ahead: u64,
+    holds_batch: bool,
+}
+
+/// What is divided in a pass.
+struct Pass {
+    records: Budget,
+    bytes: Budget,
+    /// Receive buffers are scarce.
+    copy: bool,
+    holdings: Vec<Holding>,
+}
+
 impl Engine {
     /// Delivers what fits, and tells the consumer which partitions to fetch.
     pub(super) fn fill(&mut self) {
@@ -17,14 +35,19 @@ impl Engine {
             return;
         }
         let processed_before = self.shared.lock().processed;
-        let rooms = self.rooms();
+        let mut pass = self.begin_pass();
         let mut count_room = self.count_room();
         let mut delivered_any = false;
         let mut starved = false;
-        for ((at, intake), (mut room, fetch)) in self.intakes.iter_mut().zip(rooms) {
-            room.records = room.records.min(count_room);
-            match intake.fill(&self.shared, &mut self.spares, room) {
+        for ((at, intake), holding) in self.intakes.iter_mut().zip(&pass.holdings) {
+            let bytes = pass.bytes.room(holding.bytes);
+            let fetch = bytes >= self.partition_fetch_bytes || holding.bytes.held == 0;
+            let records = pass.records.room(holding.records).min(holding.ahead).min(count_room);
+            let mut room = Room { records, bytes, holds_batch: holding.holds_batch, copy: pass.copy };
+            match intake.fill(&self.shared, &mut self.spares, &mut room) {
                 Ok(delivered) => {
+                    pass.records.give(holding.records, delivered);
+                    pass.bytes.give(holding.bytes, bytes - room.bytes);
                     count_room -= delivered;
                     delivered_any |= delivered > 0;
                 }
@@ -33,7 +56,7 @@ impl Engine {
                     self.damaged.get_or_insert(error);
                 }
             }
-            if room.copy {
+            if pass.copy {
                 intake.copy_views();
             }
             // What finished records free is wanted here: for what waits, or to fetch more.
@@ -63,13 +86,10 @@ impl Engine {
         count.saturating_sub(state.processed + counts.queued + counts.inflight)
     }
 
-    /// What each partition may be given, and whether more of it may be fetched.
-    fn rooms(&mut self) -> Vec<(Room, bool)> {
+    /// Looks at what each partition holds.
+    fn begin_pass(&mut self) -> Pass {
         let buffers = self.consumer.net().pool().bytes() + self.spares.bytes();
-        let mut records = Vec::with_capacity(self.intakes.len());
-        let mut bytes = Vec::with_capacity(self.intakes.len());
-        let mut ahead = Vec::with_capacity(self.intakes.len());
-        let mut unpacked = Vec::with_capacity(self.intakes.len());
+        let mut holdings = Vec::with_capacity(self.intakes.len());
         let mut views = 0;
         let state = self.shared.lock();
         for (at, intake) in &self.intakes {
@@ -78,10 +98,12 @@ impl Engine {
                 counts.map_or((0, 0, 0), |counts| (counts.held(), counts.held_bytes, counts.ahead));
             let hungry = intake.has_feed() || self.consumer.has_backlog(at);
             views += intake.view_bytes() as u64;
-            records.push(Demand { held, hungry });
-            bytes.push(Demand { held: held_bytes + intake.feed_bytes() as u64, hungry });
-            unpacked.push(held_bytes);
-            ahead.push(self.config.ahead_max.saturating_sub(past));
+            holdings.push(Holding {
+                records: Demand { held, hungry },
+                bytes: Demand { held: held_bytes + intake.feed_bytes() as u64, hungry },
+                ahead: self.config.ahead_max.saturating_sub(past),
+                holds_batch: held_bytes > 0,
+            });
         }
         drop(state);
         // At least a quarter stays for records, else buffers that are merely kept for use would stop the work.
@@ -90,18 +112,13 @@ impl Engine {
             .bytes_max
             .saturating_sub(buffers.saturating_sub(views))
             .max(self.config.bytes_max / 4);
-        let copy = buffers > self.config.bytes_max / 2;
-        let record_budget = Budget::new(self.config.records_max, records.iter().copied());
-        let byte_budget = Budget::new(limit, bytes.iter().copied());
-        self.held_back = ahead.contains(&0);
-        let mut rooms = Vec::with_capacity(records.len());
-        for (at, (records, bytes)) in records.iter().zip(&bytes).enumerate() {
-            let room = byte_budget.room(*bytes);
-            let fetch = room >= self.partition_fetch_bytes || bytes.held == 0;
-            let records = record_budget.room(*records).min(ahead[at]);
-            rooms.push((Room { records, bytes: room, holds_batch: unpacked[at] > 0, copy }, fetch));
+        self.held_back = holdings.iter().any(|holding| holding.ahead == 0);
+        Pass {
+            records: Budget::new(self.config.records_max, holdings.iter().map(|holding| holding.records)),
+            bytes: Budget::new(limit, holdings.iter().map(|holding| holding.bytes)),
+            copy: buffers > self.config.bytes_max / 2,
+            holdings,
         }
-        rooms
     }
 
     /// Takes back the buffers of batches that are done.

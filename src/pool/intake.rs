@@ -252,7 +252,7 @@ impl Intake {
         self.position = position;
     }
 
-    /// Delivers what there is room for. Returns how many records that were.
+    /// Delivers what there is room for, and takes it off the room. Returns how many records that were.
     ///
     /// # Errors
     /// A damaged batch, with its place. Everything before it was delivered.
@@ -260,7 +260,7 @@ impl Intake {
         &mut self,
         shared: &Shared,
         spares: &mut Spares,
-        mut room: Room,
+        room: &mut Room,
     ) -> Result<u64, Error> {
         let mut delivered = 0;
         loop {
@@ -274,7 +274,7 @@ impl Intake {
                 }
                 self.close(shared, spares);
             }
-            if !self.take_next(shared, spares, &mut room)? {
+            if !self.take_next(shared, spares, room)? {
                 return Ok(delivered);
             }
         }
@@ -473,7 +473,8 @@ mod tests {
         intake.push(batches, bytes);
         let mut spares = Spares::default();
         let mut fill = |intake: &mut Intake, records, bytes, holds_batch| {
-            intake.fill(&shared, &mut spares, Room { records, bytes, holds_batch, copy: false }).unwrap()
+            let mut room = Room { records, bytes, holds_batch, copy: false };
+            intake.fill(&shared, &mut spares, &mut room).unwrap()
         };
         // Nothing is unpacked without room for a record, and one batch is admitted without room for its bytes.
         assert_eq!(fill(&mut intake, 0, 1 << 20, false), 0);

@@ -33,7 +33,7 @@ struct Own {
     /// One past the highest offset finished.
     done_end: i64,
     /// Started and not finished.
-    running: BTreeSet<i64>,
+    running: BTreeSet<(i64, Assignment)>,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +59,12 @@ enum LaneId {
     One(i64),
 }
 
+impl LaneId {
+    fn alone(self, assignment: Assignment) -> Option<Assignment> {
+        matches!(self, LaneId::One(_)).then_some(assignment)
+    }
+}
+
 /// What one process did with one assignment.
 #[derive(Debug)]
 struct Span {
@@ -71,9 +77,10 @@ struct Span {
 struct MemberBook {
     owned: BTreeMap<i32, Own>,
     spans: BTreeMap<i32, Span>,
-    running: BTreeMap<(i32, LaneId), i64>,
+    /// A record that is in no lane may run twice at once, of two assignments.
+    running: BTreeMap<(i32, LaneId, Option<Assignment>), i64>,
     /// Started under an ownership that has ended.
-    orphans: BTreeSet<(i32, i64)>,
+    orphans: BTreeSet<(i32, i64, Assignment)>,
 }
 
 /// Why an owner may leave finished or running records behind.
@@ -83,6 +90,16 @@ pub(crate) enum Leaving {
     Orderly,
     /// Something was.
     Excused,
+}
+
+/// A record with a handler.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) partition: i32,
+    pub(crate) offset: i64,
+    pub(crate) assignment: Assignment,
+    pub(crate) key: Option<u32>,
+    pub(crate) id: u64,
 }
 
 /// Everything that is known.
@@ -178,15 +195,8 @@ impl Ledger {
     // ---- handlers ----
 
     /// A handler was given a record.
-    pub(crate) fn started(
-        &mut self,
-        member: usize,
-        partition: i32,
-        offset: i64,
-        assignment: Assignment,
-        key: Option<u32>,
-        id: u64,
-    ) {
+    pub(crate) fn started(&mut self, member: usize, held: &Held) {
+        let Held { partition, offset, assignment, key, id } = *held;
         let lane = self.lane(key, offset);
         let book = self.books.entry(partition).or_default();
         let what = format!("member {member}, {partition}@{offset}");
@@ -200,7 +210,7 @@ impl Ledger {
             book.owner
         );
         let own = self.members.entry(member).or_default();
-        if let Some(other) = own.running.insert((partition, lane), offset) {
+        if let Some(other) = own.running.insert((partition, lane, lane.alone(assignment)), offset) {
             panic!("{what}: started while {other} of the same lane runs");
         }
         let fresh = || Span { assignment, started: HashSet::new(), newest: HashMap::new() };
@@ -213,13 +223,14 @@ impl Ledger {
         let newest = span.newest.insert(lane, offset);
         assert!(newest.is_none_or(|newest| newest < offset), "{what}: a step back from {newest:?}");
         if let Some(owned) = own.owned.get_mut(&partition) {
-            owned.running.insert(offset);
+            owned.running.insert((offset, assignment));
         }
     }
 
     /// A handler is done with a record.
-    pub(crate) fn finished(&mut self, member: usize, partition: i32, offset: i64, key: Option<u32>) {
-        let orphan = self.end_run(member, partition, offset, key);
+    pub(crate) fn finished(&mut self, member: usize, held: &Held) {
+        let Held { partition, offset, key, .. } = *held;
+        let orphan = self.end_run(member, held);
         let lane_id = self.lane(key, offset);
         let book = self.books.entry(partition).or_default();
         let Some(entry) = book.entries.get_mut(offset as usize).and_then(Option::as_mut) else {
@@ -260,19 +271,24 @@ impl Ledger {
     }
 
     /// A handler ended without an outcome.
-    pub(crate) fn abandoned(&mut self, member: usize, partition: i32, offset: i64, key: Option<u32>) {
-        self.end_run(member, partition, offset, key);
+    pub(crate) fn abandoned(&mut self, member: usize, held: &Held) {
+        self.end_run(member, held);
     }
 
     /// Whether the partition has gone since the record was started.
-    fn end_run(&mut self, member: usize, partition: i32, offset: i64, key: Option<u32>) -> bool {
+    fn end_run(&mut self, member: usize, held: &Held) -> bool {
+        let Held { partition, offset, key, assignment, .. } = *held;
         let lane = self.lane(key, offset);
         let own = self.members.entry(member).or_default();
-        assert_eq!(own.running.remove(&(partition, lane)), Some(offset), "what ends was started");
+        assert_eq!(
+            own.running.remove(&(partition, lane, lane.alone(assignment))),
+            Some(offset),
+            "what ends was started"
+        );
         if let Some(owned) = own.owned.get_mut(&partition) {
-            owned.running.remove(&offset);
+            owned.running.remove(&(offset, assignment));
         }
-        own.orphans.remove(&(partition, offset))
+        own.orphans.remove(&(partition, offset, assignment))
     }
 
     // ---- owners ----
@@ -320,7 +336,7 @@ impl Ledger {
             );
             book.windows += 1;
         }
-        let orphans = own.running.iter().map(|offset| (partition, *offset));
+        let orphans = own.running.iter().map(|(offset, assignment)| (partition, *offset, *assignment));
         self.members.entry(member).or_default().orphans.extend(orphans);
     }
 

@@ -13,12 +13,11 @@ use keylane::exit::Exit;
 use keylane::pool::engine::{Engine, Signals};
 use keylane::pool::run::RunRecord;
 use keylane::pool::shared::{Clock, Failure, RecordBatch, Shared, Wake};
-use keylane::pool::tracker::Assignment;
 use keylane::pool::worker::{Next, Worker};
 use keylane::report::{Line, Report, Tap};
 use keylane_protocol::records::Record;
 
-use crate::ledger::Leaving;
+use crate::ledger::{Held, Leaving};
 use crate::plan::Weather;
 use crate::time::{Event, Who};
 use crate::world::World;
@@ -50,18 +49,10 @@ pub(crate) struct Said {
     partitions: Vec<i32>,
 }
 
-/// A record with a handler.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    partition: i32,
-    offset: i64,
-    key: Option<u32>,
-    fails: bool,
-}
-
 struct Hand {
     worker: Worker,
-    held: Option<Held>,
+    /// The record it is at, and whether it will fail.
+    held: Option<(Held, bool)>,
     /// When it looks again, or is done with its record.
     due: Option<Duration>,
 }
@@ -252,40 +243,45 @@ impl World {
         member.shared_now(now);
         let hand = &mut member.hands[worker];
         hand.due = None;
-        if let Some(held) = hand.held.take() {
-            if held.fails {
-                self.ledger.abandoned(number, held.partition, held.offset, held.key);
-                let error = std::io::Error::other("a handler of the simulator fails");
-                hand.worker.complete(&member.shared, Some(Failure::Output(error)));
-                member.fate = Fate::Fails;
-            } else {
-                self.ledger.finished(number, held.partition, held.offset, held.key);
-                hand.worker.finish_record();
-                self.finished_at = now;
-            }
+        let Some((held, fails)) = hand.held.take() else {
+            self.take(number, worker);
+            return self.hear_bell(number);
+        };
+        if fails {
+            self.ledger.abandoned(number, &held);
+            let error = std::io::Error::other("a handler of the simulator fails");
+            hand.worker.complete(&member.shared, Some(Failure::Output(error)));
+            member.fate = Fate::Fails;
+            self.take(number, worker);
+        } else {
+            self.ledger.finished(number, &held);
+            hand.worker.finish_record();
+            self.go_on(number, worker);
         }
-        self.go_on(number, worker);
         self.hear_bell(number);
     }
 
-    /// Takes the next record, until there is one to be handled or nothing to be done.
-    fn go_on(&mut self, number: usize, worker: usize) {
-        loop {
-            let Some(member) = self.members[number].as_mut() else { return };
-            let hand = &mut member.hands[worker];
-            if let Some(record) = hand.worker.next_record(&member.shared) {
-                let (held, assignment, id) = read(&record);
-                return self.begin(number, worker, held, assignment, id);
-            }
-            hand.worker.complete(&member.shared, None);
-            match hand.worker.take(&member.shared) {
-                Next::Handle => {}
-                Next::Wait | Next::End => return,
-            }
+    /// The worker looks for records.
+    fn take(&mut self, number: usize, worker: usize) {
+        let Some(member) = self.members[number].as_mut() else { return };
+        if member.hands[worker].worker.take(&member.shared) == Next::Handle {
+            self.go_on(number, worker);
         }
     }
 
-    fn begin(&mut self, number: usize, worker: usize, mut held: Held, assignment: Assignment, id: u64) {
+    /// Begins with the next record of the run, or completes it.
+    fn go_on(&mut self, number: usize, worker: usize) {
+        let Some(member) = self.members[number].as_mut() else { return };
+        let hand = &mut member.hands[worker];
+        if let Some(record) = hand.worker.next_record(&member.shared) {
+            let held = read(&record);
+            return self.begin(number, worker, held);
+        }
+        hand.worker.complete(&member.shared, None);
+        self.take(number, worker);
+    }
+
+    fn begin(&mut self, number: usize, worker: usize, held: Held) {
         let mut takes = self.time.random.us(self.plan.pace.usual_us);
         let (pace, random) = (&self.plan.pace, &mut self.time.random);
         if pace.slow_one_in > 0 && random.one_in(pace.slow_one_in) {
@@ -298,11 +294,11 @@ impl World {
             takes = random.us(pace.hung_us);
             self.stats.count("a handler hangs");
         }
-        held.fails = std::mem::take(&mut member.to_fail);
+        let fails = std::mem::take(&mut member.to_fail);
         let due = self.time.now + takes;
         let hand = &mut member.hands[worker];
-        (hand.held, hand.due) = (Some(held), Some(due));
-        self.ledger.started(number, held.partition, held.offset, assignment, held.key, id);
+        (hand.held, hand.due) = (Some((held, fails)), Some(due));
+        self.ledger.started(number, &held);
         self.time.at(due, Event::Hand(number, worker));
     }
 
@@ -386,6 +382,7 @@ impl World {
         let how = self.leaving(number, false);
         let Some(member) = self.members[number].as_mut() else { return };
         let (fate, signals) = (member.fate, member.signals.count);
+        let since_sleep = self.time.now.saturating_sub(member.asleep);
         member.engine.end_workers();
         let excused = how == Leaving::Excused;
         let expected = match (fate, exit) {
@@ -393,8 +390,8 @@ impl World {
             (Fate::Stops, Exit::Unfinished) => excused,
             (Fate::Stops, Exit::Terminate) => signals > 1,
             (Fate::Fails, Exit::Output) => true,
-            // It found no broker when it began, or none that could say who coordinates.
-            (_, Exit::Unavailable) => self.in_trouble(),
+            // It found no broker when it began, or none that could say who coordinates; or it stood still until after.
+            (_, Exit::Unavailable) => excused || since_sleep < Duration::from_secs(1),
             _ => false,
         };
         assert!(expected, "member {number} ends with {exit:?}: {fate:?}, {signals} signals, {how:?}");
@@ -402,6 +399,11 @@ impl World {
         let how = if signals > 1 { Leaving::Excused } else { how };
         self.ledger.gone(number, how, "the end");
         self.remove_member(number, false);
+        if exit == Exit::Unavailable || (fate == Fate::Fails && !self.faulty) {
+            // As a supervisor does.
+            let pause = self.time.random.us((100_000, 1_000_000));
+            self.time.after(pause, Event::Start);
+        }
     }
 
     /// The process is gone without a word.
@@ -427,11 +429,12 @@ impl World {
         let counts = state.board.counts();
         let partitions = state.board.assigned().count() as u64;
         let held = counts.queued + counts.inflight;
-        // One record of each partition is always admitted, and what ended assignments left may still run.
-        let room = member.records_max + partitions + member.hands.len() as u64;
+        // See `budget` for the double, which is for partitions that become hungry late. One record of each is always
+        // admitted, and what ended assignments left may still run.
+        let room = 2 * member.records_max + partitions + member.hands.len() as u64;
         assert!(held <= room, "member {number} holds {held} records of {}", member.records_max);
         let bytes = counts.held_bytes;
-        let room = member.bytes_max + (partitions + 1) * BATCH_BYTES_MAX;
+        let room = 2 * member.bytes_max + (partitions + 1) * BATCH_BYTES_MAX;
         assert!(bytes <= room, "member {number} holds {bytes} bytes of {}", member.bytes_max);
         if thorough {
             state.board.invariants();
@@ -451,12 +454,11 @@ fn hear(line: &Line<'_>) -> Said {
 }
 
 /// What a handler sees of a record: its place, its key and the number in its value.
-fn read(record: &RunRecord<'_, RecordBatch>) -> (Held, Assignment, u64) {
+fn read(record: &RunRecord<'_, RecordBatch>) -> Held {
     let batch = record.batch;
     let position = batch.positions[record.index as usize];
     let parsed = Record::parse(&batch.header, &batch.payload, position).expect("the log is sound");
     assert_eq!(parsed.offset, record.offset, "the board knows its offsets");
     let (key, id) = crate::feeder::understand(&parsed);
-    let held = Held { partition: batch.partition, offset: parsed.offset, key, fails: false };
-    (held, record.assignment, id)
+    Held { partition: batch.partition, offset: parsed.offset, assignment: record.assignment, key, id }
 }

@@ -38,7 +38,6 @@ pub(crate) struct World {
     pub(crate) trouble_until: Duration,
     /// When partitions last came or went, or a member did.
     pub(crate) newest_change: Duration,
-    pub(crate) finished_at: Duration,
     /// Records of transactions that are or will be aborted.
     pub(crate) aborted: HashSet<u64>,
     /// Open transactions: partition and outcome, by producer.
@@ -69,7 +68,6 @@ impl World {
             faulty: true,
             trouble_until,
             newest_change: Duration::ZERO,
-            finished_at: Duration::ZERO,
             aborted: HashSet::new(),
             transactions: BTreeMap::new(),
             instances: Vec::new(),
@@ -301,6 +299,9 @@ impl World {
             self.cluster.start_node(node, self.time.now);
         }
         self.wires.refuse(Duration::ZERO);
+        for member in self.members.iter_mut().flatten() {
+            (member.to_fail, member.to_hang) = (false, false);
+        }
         let open: Vec<i64> = self.transactions.keys().copied().collect();
         for producer in open {
             self.end_transaction(producer);

@@ -443,8 +443,11 @@ impl<T> Net<T> {
         self.links.keys().copied()
     }
 
-    /// When [`Net::on_timeout`] has something to do.
+    /// When [`Net::on_timeout`] has something to do, or there is an event to be taken.
     pub fn deadline(&self) -> Option<Duration> {
+        if !self.events.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let links = self.links.values().filter_map(|link| match &link.state {
             LinkState::Idle { not_before } if !link.waiting.is_empty() || link.wanted => Some(*not_before),
             LinkState::Up(connection) => connection.deadline(),

@@ -483,7 +483,8 @@ impl Membership {
                 .partitions
         };
         self.calm_at = syncing.sent_at;
-        self.lease_until = Some(syncing.sent_at + self.config.session_timeout);
+        self.lease_until =
+            Some(syncing.sent_at + self.config.session_timeout.min(self.config.rebalance_timeout));
         self.heartbeat_due = now + self.config.heartbeat_interval;
         self.last_assignment = (partitions.clone(), self.identity.generation);
         self.phase = Phase::Stable(Stable { led: syncing.led, rejoin: false });

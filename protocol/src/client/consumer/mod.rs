@@ -378,6 +378,10 @@ impl Consumer {
 
     /// When [`Consumer::poll`] has something to do though nothing was received.
     pub fn deadline(&self) -> Option<Duration> {
+        // What happened in a call of the owner, or in a poll after which it did not look.
+        if !self.events.is_empty() {
+            return Some(Duration::ZERO);
+        }
         if self.failed {
             return None;
         }

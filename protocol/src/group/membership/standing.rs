@@ -150,11 +150,15 @@ mod tests {
 
     /// Stable in generation 1, synced at second 0; session 45 s, rebalance 60 s.
     fn member() -> Membership {
+        member_within(seconds(60))
+    }
+
+    fn member_within(rebalance_timeout: Duration) -> Membership {
         let config = GroupConfig {
             group: "g".to_owned(),
             instance_id: None,
             session_timeout: seconds(45),
-            rebalance_timeout: seconds(60),
+            rebalance_timeout,
             heartbeat_interval: seconds(3),
             assignors: vec![Assignor::Range],
             topics: vec!["t".to_owned()],
@@ -184,6 +188,13 @@ mod tests {
         assert_eq!(beat(&mut member, 60, code::REBALANCE_IN_PROGRESS), Some(seconds(90)));
         assert_eq!(beat(&mut member, 80, code::REBALANCE_IN_PROGRESS), Some(seconds(90)));
         assert_eq!(beat(&mut member, 83, code::NONE), Some(seconds(128)));
+    }
+
+    #[test]
+    fn a_rebalance_right_after_the_sync_bounds_the_lease_too() {
+        let mut member = member_within(seconds(10));
+        assert_eq!(member.lease_until(), Some(seconds(10)));
+        assert_eq!(beat(&mut member, 3, code::NONE), Some(seconds(13)));
     }
 
     #[test]

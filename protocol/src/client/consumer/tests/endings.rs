@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::Event;
 use super::ms;
 use super::world::{World, config};
 use crate::api::Api;
@@ -44,6 +45,18 @@ fn a_static_member_does_not_leave() {
     world.run(500);
     assert_eq!(world.clients[0].owner.closed, Some(true));
     assert_eq!(world.count(0, Duration::ZERO, Api::LeaveGroup), 0);
+}
+
+#[test]
+fn an_end_that_comes_at_once_is_told_at_once() {
+    let mut world = World::new(13);
+    world.join(config(&[Assignor::CooperativeSticky]), ms(20), ms(0));
+    let (consumer, now) = (&mut world.clients[0].consumer, world.now);
+    consumer.stop();
+    consumer.close([], now + ms(3_000), now);
+    // Nobody is waited for: an owner that slept now would not wake up.
+    assert_eq!(consumer.deadline(), Some(Duration::ZERO));
+    assert!(matches!(consumer.next_event(), Some(Event::Closed { committed: true })));
 }
 
 #[test]
