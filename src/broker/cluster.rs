@@ -1,4 +1,4 @@
-//! The cluster: connections on the outside, [`State`] on the inside.
+//! The cluster: connections on the outside, the state that all nodes share on the inside.
 //!
 //! Driven like this: [`Cluster::connect`] for each accepted connection, [`Cluster::receive`] for its bytes,
 //! [`Cluster::poll`] at each [`Cluster::deadline`], and after any of these what [`Cluster::outgoing`] and

@@ -23,7 +23,24 @@ use super::topic::TopicFlags;
 use super::usage::require;
 use super::{Command, Environment, OutputFormat, Usage};
 
-const HELP: &str = "\
+/// What a build without the feature has not.
+#[cfg(feature = "broker")]
+macro_rules! broker_help {
+    () => {
+        "  broker      be a Kafka in memory, for development and tests
+  demo        show all of it in half a minute; needs no Kafka
+"
+    };
+}
+#[cfg(not(feature = "broker"))]
+macro_rules! broker_help {
+    () => {
+        ""
+    };
+}
+
+const HELP: &str = concat!(
+    "\
 keylane works through a Kafka topic with many workers, each key in order
 Usage: keylane COMMAND [OPTIONS]; keylane COMMAND --help lists the options
   seed        fill a topic with records
@@ -32,11 +49,12 @@ Usage: keylane COMMAND [OPTIONS]; keylane COMMAND --help lists the options
   lag         watch how far groups are behind
   topic       create, list, describe, delete topics
   group       list, describe, delete groups, reset their offsets
-  broker      be a Kafka in memory, for development and tests
-  demo        show all of it in half a minute; needs no Kafka
-Examples: keylane seed -n 10000 --keys 32
+",
+    broker_help!(),
+    "Examples: keylane seed -n 10000 --keys 32
           keylane pool -t orders -g billing -w 16 -e --print '%k %s\\n'
-";
+"
+);
 
 /// The whole command line.
 #[derive(Parser, Clone, Debug)]
