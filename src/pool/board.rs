@@ -242,6 +242,13 @@ impl<B> Board<B> {
         Some(self.batches.open(slot.0, assignment, batch, bytes))
     }
 
+    /// Tells where the batch that was opened last begins, and its leader epoch.
+    pub fn enter_batch(&mut self, slot: Slot, base_offset: i64, leader_epoch: i32) {
+        if let Some(owned) = self.owned_mut(slot) {
+            owned.tracker.enter(base_offset, leader_epoch);
+        }
+    }
+
     /// Registers and queues the records `first_index…` of an open batch, in offset order. False, and nothing is done,
     /// if the assignment has ended or is draining.
     pub fn deliver(&mut self, id: BatchId, first_index: u32, records: &[Routed]) -> bool {

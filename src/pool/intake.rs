@@ -345,6 +345,7 @@ impl Intake {
         let mut state = shared.lock();
         if let Some(id) = state.board.open_batch(self.slot, Arc::new(batch), bytes as u64) {
             let epoch = header.partition_leader_epoch;
+            state.board.enter_batch(self.slot, header.base_offset, epoch);
             self.open = Some(Open { id, wanted, first_index, delivered: 0, next_offset, epoch });
         }
         Ok(bytes as u64)

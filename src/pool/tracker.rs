@@ -44,9 +44,9 @@ pub struct Tracker {
     pending: u64,
     /// Everything below was delivered: ≥ next.
     delivered: i64,
-    /// Epoch of the last batch known to be passed by `next`.
+    /// Epoch of the batch before `next`, or around it.
     epoch: i32,
-    /// Where the epoch changes: the end of the first batch with that epoch, in order.
+    /// Where the epoch changes: from which `next` on it is this one, in order.
     epochs: VecDeque<(i64, i32)>,
     /// The last acknowledged commit, at first the position at assignment: ≤ next.
     committed: i64,
@@ -107,15 +107,26 @@ impl Tracker {
         start
     }
 
+    /// A batch with this leader epoch begins here. From its second offset on the epoch goes with commits: with the one
+    /// before, a broker would say that its log ends at the batch (KIP-320), and the position lies behind that.
+    pub fn enter(&mut self, base_offset: i64, epoch: i32) {
+        self.push_epoch(base_offset + 1, epoch);
+        self.pass_epochs();
+    }
+
     /// Everything below `next_offset` is now delivered: the end of a batch with this leader epoch (records missing at
     /// its end and batches without any included), or with epoch −1 a move forward without a batch.
     pub fn advance(&mut self, next_offset: i64, epoch: i32) {
         self.delivered = self.delivered.max(next_offset);
+        self.push_epoch(next_offset, epoch);
+        self.pass_epochs();
+    }
+
+    fn push_epoch(&mut self, from: i64, epoch: i32) {
         let newest = self.epochs.back().map_or(self.epoch, |&(_, epoch)| epoch);
         if epoch >= 0 && epoch != newest {
-            self.epochs.push_back((next_offset, epoch));
+            self.epochs.push_back((from, epoch));
         }
-        self.pass_epochs();
     }
 
     /// Marks `count` consecutive registered records as finished. Panics when one is so already: each is with one worker

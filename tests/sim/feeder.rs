@@ -130,6 +130,7 @@ impl World {
         let (producer, who) = (&mut feeder.producer, Who::Feeder(number));
         producer.poll(local);
         self.wires.flush(who, producer.net(), &mut self.time);
+        let mut failed = Vec::new();
         while let Some(delivery) = producer.next_delivery() {
             let (partition, ids) = &feeder.slots[delivery.slot.index()];
             for index in 0..u64::from(delivery.count) {
@@ -140,6 +141,7 @@ impl World {
                         self.ledger.acknowledged(id, *partition, offset);
                     }
                     Err(error) => {
+                        failed.push(format!("feeder {number}: {id:x} for {partition} failed: {error}"));
                         assert!(!self.ledger.strict, "record {id:x} failed in calm weather: {error}");
                         self.stats.count("a record could not be produced");
                     }
@@ -152,6 +154,10 @@ impl World {
         producer.poll(local);
         self.wires.flush(who, producer.net(), &mut self.time);
         let due = [producer.net().deadline(), producer.deadline()].into_iter().flatten().min();
+        for line in failed {
+            self.trace(|| line);
+        }
+        let Some(feeder) = self.feeders[number].as_ref() else { return };
         if let Some(due) = due {
             let due = (feeder.began + due).max(now + Duration::from_micros(10));
             self.want_turn(who, due);

@@ -4,6 +4,7 @@
 //! One turn is what the loop does between two waits (see `pool::role` and `driver`); a worker is either at a record until
 //! some time, or waits to be woken. A process that is stopped does nothing, and what comes meanwhile waits for it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -92,6 +93,8 @@ pub(crate) struct Member {
     records_max: u64,
     bytes_max: u64,
     pub(crate) instance: Option<String>,
+    /// Partitions that it was given when it had no lease any more (it stood still): its own once it has one.
+    claims: BTreeSet<i32>,
 }
 
 /// More turns than this in a virtual second are a spin.
@@ -145,6 +148,7 @@ impl World {
             records_max,
             bytes_max,
             instance,
+            claims: BTreeSet::new(),
         }));
         self.trace(|| format!("member {number} begins"));
         for worker in 0..workers as usize {
@@ -296,8 +300,12 @@ impl World {
         }
         let fails = std::mem::take(&mut member.to_fail);
         let due = self.time.now + takes;
+        let claimed = member.claims.remove(&held.partition);
         let hand = &mut member.hands[worker];
         (hand.held, hand.due) = (Some((held, fails)), Some(due));
+        if claimed {
+            self.hear_assigned(number, &[held.partition]);
+        }
         self.ledger.started(number, &held);
         self.time.at(due, Event::Hand(number, worker));
     }
@@ -318,6 +326,9 @@ impl World {
                     }
                     let how = self.leaving(number, said.kind == "lost");
                     for partition in said.partitions {
+                        if let Some(member) = self.members[number].as_mut() {
+                            member.claims.remove(&partition);
+                        }
                         self.ledger.leaves(number, partition, how, &said.kind);
                     }
                 }
@@ -338,7 +349,16 @@ impl World {
     }
 
     fn hear_assigned(&mut self, number: usize, partitions: &[i32]) {
+        let Some(member) = self.members[number].as_mut() else { return };
+        let lease = member.engine.consumer().lease_until().map(|until| member.began + until);
+        let late = lease.is_none_or(|until| until <= self.time.now);
         for partition in partitions {
+            if late && self.ledger.owner(*partition).is_some_and(|owner| owner != number) {
+                if let Some(member) = self.members[number].as_mut() {
+                    member.claims.insert(*partition);
+                }
+                continue;
+            }
             let before = self.ledger.owner(*partition);
             if let Some(other) = before.filter(|other| *other != number) {
                 self.take_over(number, other, *partition);
@@ -432,7 +452,12 @@ impl World {
         // See `budget` for the double, which is for partitions that become hungry late. One record of each is always
         // admitted, and what ended assignments left may still run.
         let room = 2 * member.records_max + partitions + member.hands.len() as u64;
-        assert!(held <= room, "member {number} holds {held} records of {}", member.records_max);
+        assert!(
+            held <= room,
+            "member {number} holds {held} records of {}: {:?}",
+            member.records_max,
+            state.board.assigned().map(|slot| state.board.slot_counts(slot)).collect::<Vec<_>>()
+        );
         let bytes = counts.held_bytes;
         let room = 2 * member.bytes_max + (partitions + 1) * BATCH_BYTES_MAX;
         assert!(bytes <= room, "member {number} holds {bytes} bytes of {}", member.bytes_max);

@@ -236,6 +236,14 @@ impl World {
             while let Some(batch) = next_batch(&mut bytes).expect("the log is sound") {
                 let header = &batch.header;
                 if !header.is_control() && header.next_offset() > from {
+                    let (producer, epoch) = (header.producer_id, header.producer_epoch);
+                    let (sequence, count) = (header.base_sequence, header.record_count);
+                    self.trace(|| {
+                        format!(
+                            "{partition}@{}: producer {producer} epoch {epoch} sequence {sequence}, {count} records",
+                            header.base_offset
+                        )
+                    });
                     let payload = batch.payload(&mut spare, 1 << 20).expect("it can be unpacked");
                     index_records(header, &payload, &mut positions, |_, _, _| {}).expect("it has records");
                     for position in &positions {

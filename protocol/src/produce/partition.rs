@@ -32,6 +32,8 @@ pub(super) struct Batch {
     pub(super) bytes: Bytes,
     /// Number of its first record in the partition, from 0 in the order of the appends: the batch's name.
     pub(super) first: u64,
+    /// Number of the batch among all that were closed.
+    number: u64,
     count: i32,
     charged_bytes: usize,
     first_at: Duration,
@@ -51,6 +53,8 @@ pub(super) struct Partition {
     pub(super) queue: VecDeque<Batch>,
     /// Records appended so far.
     appended: u64,
+    /// Batches closed so far.
+    closed: u64,
     /// None while not idempotent, or until an id is given.
     pub(super) identity: Option<Identity>,
     next_sequence: i32,
@@ -91,6 +95,7 @@ impl Partition {
             open_last_at: Duration::ZERO,
             queue: VecDeque::new(),
             appended: 0,
+            closed: 0,
             identity,
             next_sequence: 0,
             proven: false,
@@ -131,8 +136,11 @@ impl Partition {
             Ok(bytes) => {
                 self.next_sequence = sequence_after(self.next_sequence, count);
                 let (first_at, last_at) = (self.open_first_at, self.open_last_at);
+                let number = self.closed;
+                self.closed += 1;
+                let (sent, out) = (false, false);
                 let batch =
-                    Batch { bytes, first, count, charged_bytes, first_at, last_at, sent: false, out: false };
+                    Batch { bytes, first, number, count, charged_bytes, first_at, last_at, sent, out };
                 self.queue.push_back(batch);
                 Ok(())
             }
@@ -167,6 +175,12 @@ impl Partition {
         }
         let at = self.queue.iter().position(|batch| !batch.out).unwrap_or(self.queue.len());
         if self.out > at {
+            return Next::Nothing;
+        }
+        // A broker knows a batch again by its last few: with more behind the oldest one in doubt, it would refuse that
+        // one's retry, though it may have stored it.
+        let number = self.queue.get(at).map_or(self.closed, |batch| batch.number);
+        if self.queue.front().is_some_and(|oldest| number - oldest.number >= rules.in_flight_max as u64) {
             return Next::Nothing;
         }
         match self.queue.get(at) {

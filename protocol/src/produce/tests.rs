@@ -246,6 +246,22 @@ fn what_was_sent_is_settled_under_its_old_stamp_before_the_epoch_changes() {
     assert_eq!(bench.resolved(), [(1, 1, true)]);
 }
 
+/// Simulator: a leader moved, the retry of the oldest batch was refused by the old one while the new one took those
+/// behind it. The sixth pushed it out of what the broker remembers, and it was stored twice.
+#[test]
+fn a_batch_in_doubt_holds_back_those_that_a_broker_would_forget_it_for() {
+    let mut bench = Bench::new(config());
+    let sent: Vec<RequestId> = (0..5).map(|_| bench.send(1).0).collect();
+    for id in &sent[1..] {
+        bench.answer(*id, 0);
+    }
+    bench.append(1);
+    bench.now += ms(2_000);
+    assert!(bench.next().is_none(), "a sixth while the first is in doubt");
+    bench.answer(sent[0], 0);
+    assert!(bench.next().is_some());
+}
+
 #[test]
 fn a_broker_that_forgot_the_producer_gets_a_new_epoch() {
     for refusal in

@@ -296,3 +296,21 @@ fn many_lanes_come_and_go() {
     board.invariants();
     assert_eq!((next(&board, slot), board.lanes()), (offset, 0));
 }
+
+/// Simulator: a drain ended inside the first batch of a new leader. Committed with the epoch before, the position lay
+/// behind that epoch's end, and the next owner took the log for cut and went back (KIP-320).
+#[test]
+fn inside_a_batch_its_epoch_goes_with_the_commit() {
+    let (mut board, slot) = board();
+    board.advance(slot, 10, 3);
+    let id = board.open_batch(slot, Arc::new(()), 100).expect("assigned");
+    board.enter_batch(slot, 10, 4);
+    let records: Vec<Routed> = (10..13).map(|offset| Routed { offset, route: Route::new(1) }).collect();
+    assert!(board.deliver(id, 0, &records));
+    assert_eq!(board.next(slot), Some((10, 3)), "before it");
+    let (_, run) = take(&mut board).expect("a record");
+    finish(&mut board, run);
+    assert_eq!(board.next(slot), Some((11, 4)), "inside it");
+    board.close_batch(id, 13, 4);
+    assert_eq!(board.next(slot), Some((11, 4)));
+}
