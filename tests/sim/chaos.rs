@@ -95,8 +95,12 @@ impl World {
                 world.sleep(chosen, long);
             }),
             (21 | 22, Some(chosen), _) => self.fault("a process is killed", ms(0), |world| {
+                // Not with a cooperative assignor: who takes a dead member's name between the two rounds gets its
+                // assignment and asks for no second round, as Java's clients; what it was to give up waits for one.
+                let cooperative = world.plan.words.iter().any(|word| word.starts_with("cooperative"));
                 if let Some(instance) =
                     world.members[chosen].as_mut().and_then(|member| member.instance.take())
+                    && !cooperative
                 {
                     world.instances.push(instance);
                 }
