@@ -71,6 +71,18 @@ fn case_01_markers_and_aborted_records() {
     assert_eq!(fake.committed("g", "t", 0), Some(7));
 }
 
+/// The simulator: behind an aborted transaction `sequential` had no record to commit for, and the lag stayed.
+#[test]
+fn sequential_commits_what_it_passes_without_a_record() {
+    let fake = Fake::builder()
+        .topic("t", 1)
+        .batch("t", 0, &batch(0).transactional(7).records([("a", "0")]))
+        .batch("t", 0, &batch(1).marker(7, false))
+        .start();
+    let _child = Keylane::run(&fake, &["sequential", "-t", "t", "-g", "g", "--work-delay", "0"]);
+    fake.wait_until("a commit behind the marker", LIMIT, |log| log.committed_max("g", "t", 0) == Some(2));
+}
+
 /// confluentinc/parallel-consumer#540: a partition at its limit must not hold up the others.
 #[test]
 fn case_10_a_full_partition_is_left_out() {
