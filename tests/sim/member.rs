@@ -475,7 +475,7 @@ impl World {
 }
 
 /// Commits are held from the answer to JoinGroup to the one to SyncGroup: nobody sends one under a generation for which
-/// the coordinator has no assignment yet. In calm weather, since no coordinator changes its mind about a generation there.
+/// the coordinator has no assignment yet. In calm weather alone: there no coordinator changes its mind on a generation.
 fn check_commits(plan: &Plan, cluster: &Cluster, net: &Net<Tag>) {
     if plan.weather != Weather::Calm {
         return;
