@@ -49,9 +49,10 @@ impl Cluster {
         read.map_or_else(Bytes::new, |read| read.records)
     }
 
-    /// The offset that a group has committed for a partition.
-    pub fn committed(&self, group: &str, topic: &str, partition: i32) -> Option<i64> {
-        self.state.groups.committed(group, topic, partition).map(|committed| committed.offset)
+    /// The offset that a group has committed for a partition, and the leader epoch that it gave with it.
+    pub fn committed(&self, group: &str, topic: &str, partition: i32) -> Option<(i64, i32)> {
+        let committed = self.state.groups.committed(group, topic, partition)?;
+        Some((committed.offset, committed.leader_epoch))
     }
 
     /// Adds partitions to a topic until there are `count`.
@@ -70,14 +71,14 @@ impl Cluster {
         self.touch(topic, partition);
     }
 
-    /// Stores a batch as if its leader had been asked to, transactional or not.
+    /// Stores a batch as if its leader had been asked to, transactional or not, compacted or whole.
     ///
     /// # Errors
     /// The Kafka error code of the refusal.
     pub fn append(&mut self, topic: &str, partition: i32, batch: Bytes, now: Duration) -> Result<i64, i16> {
         self.set_now(now);
         let (bytes_max, now_ms) = (self.state.config.max_message_bytes, self.state.wall_ms());
-        let batch = ProducedBatch::parse(batch, bytes_max)?;
+        let batch = ProducedBatch::parse_stored(batch, bytes_max)?;
         let found = self.state.topics.get_mut(topic).and_then(|topic| topic.partition_mut(partition));
         let found = found.ok_or(kafka_protocol::ResponseError::UnknownTopicOrPartition.code())?;
         let appended = found.log.append(&batch, found.leader_epoch, now_ms)?;

@@ -41,6 +41,8 @@ struct Book {
     /// By offset; markers and aborted records are empty places.
     entries: Vec<Option<Entry>>,
     lanes: HashMap<LaneId, Lane>,
+    /// Leader epochs of the batches, markers too, by base offset.
+    epochs: BTreeMap<i64, i32>,
     start: i64,
     committed: i64,
     owner: Option<usize>,
@@ -165,6 +167,11 @@ impl Ledger {
         }
         book.entries.push(Some(Entry { id, key, done: false, windows: 0 }));
         book.lanes.entry(lane).or_default().offsets.push(offset);
+    }
+
+    /// A batch of any kind begins here.
+    pub(crate) fn batch_begins(&mut self, partition: i32, base_offset: i64, leader_epoch: i32) {
+        self.books.entry(partition).or_default().epochs.insert(base_offset, leader_epoch);
     }
 
     /// The log ends here, whether with records or with markers.
@@ -361,8 +368,8 @@ impl Ledger {
         self.books.get(&partition).map_or(0, |book| book.committed)
     }
 
-    /// The broker stores this offset.
-    pub(crate) fn stores(&mut self, partition: i32, committed: i64) {
+    /// The broker stores this offset and leader epoch.
+    pub(crate) fn stores(&mut self, partition: i32, committed: i64, epoch: i32) {
         let book = self.books.entry(partition).or_default();
         if committed == book.committed {
             return;
@@ -381,6 +388,11 @@ impl Ledger {
             assert!(done, "{partition}: {committed} is committed, and nobody has finished {offset}");
         }
         book.committed = committed;
+        // The epoch of the batch before or around, whatever it holds. One that was deleted nobody need have seen.
+        let before = book.epochs.range(..committed).next_back();
+        if let Some((base, expected)) = before.filter(|(base, _)| **base >= book.start) {
+            assert_eq!(epoch, *expected, "{partition}: the epoch of {committed}, behind the batch at {base}");
+        }
     }
 
     // ---- the end ----

@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use kafka_protocol::messages::{ApiKey, OffsetCommitRequest, RequestHeader};
+use kafka_protocol::protocol::{Decodable, HeaderVersion};
+use keylane::broker::cluster::Cluster;
 use keylane::cli::Verbosity;
 use keylane::exit::Exit;
 use keylane::pool::engine::{Engine, Signals};
@@ -16,10 +19,12 @@ use keylane::pool::run::RunRecord;
 use keylane::pool::shared::{Clock, Failure, RecordBatch, Shared, Wake};
 use keylane::pool::worker::{Next, Worker};
 use keylane::report::{Line, Report, Tap};
+use keylane_protocol::client::consumer::Tag;
+use keylane_protocol::client::net::Net;
 use keylane_protocol::records::Record;
 
 use crate::ledger::{Held, Leaving};
-use crate::plan::Weather;
+use crate::plan::{GROUP, Plan, Weather};
 use crate::time::{Event, Who};
 use crate::world::World;
 
@@ -178,6 +183,7 @@ impl World {
         // As the driver's loop: after its wait...
         let (engine, wires) = (&mut member.engine, &mut self.wires);
         engine.consumer().poll(local);
+        check_commits(&self.plan, &self.cluster, engine.consumer().net());
         wires.flush(Who::Member(number), engine.consumer().net(), &mut self.time);
         engine.set_signals(member.signals);
         let exit = engine.turn(local);
@@ -193,6 +199,7 @@ impl World {
         let consumer = engine.consumer();
         consumer.net().on_timeout(local);
         consumer.poll(local);
+        check_commits(&self.plan, &self.cluster, consumer.net());
         self.wires.flush(Who::Member(number), consumer.net(), &mut self.time);
         let dues = [consumer.net().deadline(), consumer.deadline(), deadline];
         assert!(!spins, "member {number} spins: due {dues:?} at {local:?}");
@@ -463,6 +470,35 @@ impl World {
         assert!(bytes <= room, "member {number} holds {bytes} bytes of {}", member.bytes_max);
         if thorough {
             state.board.invariants();
+        }
+    }
+}
+
+/// Commits are held from the answer to JoinGroup to the one to SyncGroup: nobody sends one under a generation for which
+/// the coordinator has no assignment yet. In calm weather alone: there no coordinator changes its mind on a generation.
+fn check_commits(plan: &Plan, cluster: &Cluster, net: &Net<Tag>) {
+    if plan.weather != Weather::Calm {
+        return;
+    }
+    for link in net.links() {
+        let mut rest = net.outgoing(link);
+        while let Some((length, after)) = rest.split_first_chunk::<4>() {
+            let (mut frame, behind) = after.split_at(u32::from_be_bytes(*length) as usize);
+            rest = behind;
+            let version = i16::from_be_bytes([frame[2], frame[3]]);
+            if i16::from_be_bytes([frame[0], frame[1]]) != ApiKey::OffsetCommit as i16 {
+                continue;
+            }
+            let header = OffsetCommitRequest::header_version(version);
+            RequestHeader::decode(&mut frame, header).expect("a header");
+            let request = OffsetCommitRequest::decode(&mut frame, version).expect("a commit");
+            let group = cluster.group(GROUP).expect("the group that it is sent for");
+            assert!(
+                group.state != "CompletingRebalance"
+                    || group.generation != request.generation_id_or_member_epoch,
+                "a commit between the answers to JoinGroup and SyncGroup of generation {}",
+                group.generation
+            );
         }
     }
 }

@@ -131,7 +131,7 @@ impl Plan {
             slow_us: (slow_ms.0 * 1000, slow_ms.1 * 1000),
             slow_one_in: if instant { 0 } else { random.pick(&[0, 30, 100]).unwrap_or(0) },
             hung_us: (3_000_000, 20_000_000),
-            hung_one_in: if instant || calm { 0 } else { random.pick(&[0, 0, 150, 400]).unwrap_or(0) },
+            hung_one_in: if instant || calm { 0 } else { random.pick(&[0, 15, 40, 150]).unwrap_or(0) },
         };
         let until_ms = random.between(6_000, 20_000);
         let command = parse(&words);

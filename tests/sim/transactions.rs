@@ -1,5 +1,7 @@
 //! Transactional records and markers in the logs, written there directly: positions must pass what nobody is to see.
+//! Some batches lack their last records, as compaction leaves them.
 
+use bytes::{Bytes, BytesMut};
 use keylane_protocol::records::{BatchBuilder, Codec, ProducerStamp};
 
 use crate::plan::TOPIC;
@@ -29,6 +31,7 @@ impl World {
             is_transactional: true,
         };
         let batch = builder.finish(Codec::None, &stamp).expect("a small batch");
+        let batch = lengthen(&batch, producer as u64 % 4);
         let stored = self.cluster.append(TOPIC, partition, batch, self.time.now);
         assert!(stored.is_ok(), "a transaction's batch is refused: {stored:?}");
         self.transactions.insert(producer, (partition, commit));
@@ -39,4 +42,14 @@ impl World {
             self.cluster.append_marker(TOPIC, partition, producer, 0, commit, self.time.now);
         }
     }
+}
+
+/// The batch with a range that goes `more` offsets beyond its last record.
+fn lengthen(batch: &[u8], more: u64) -> Bytes {
+    let mut batch = BytesMut::from(batch);
+    let delta = u32::from_be_bytes(batch[23..27].try_into().expect("four bytes")) + more as u32;
+    batch[23..27].copy_from_slice(&delta.to_be_bytes());
+    let crc = crc32c::crc32c(&batch[21..]);
+    batch[17..21].copy_from_slice(&crc.to_be_bytes());
+    batch.freeze()
 }

@@ -223,8 +223,8 @@ impl World {
             if known < range.end {
                 self.read_log(partition, known.max(range.start), range.end);
             }
-            if let Some(committed) = self.cluster.committed(GROUP, TOPIC, partition) {
-                self.ledger.stores(partition, committed);
+            if let Some((committed, epoch)) = self.cluster.committed(GROUP, TOPIC, partition) {
+                self.ledger.stores(partition, committed, epoch);
             }
         }
     }
@@ -235,7 +235,10 @@ impl World {
             let mut bytes = self.cluster.read_log(TOPIC, partition, from);
             while let Some(batch) = next_batch(&mut bytes).expect("the log is sound") {
                 let header = &batch.header;
-                if !header.is_control() && header.next_offset() > from {
+                // Not the reader's own word for it, which is one of the things to be tried.
+                let behind = header.base_offset + i64::from(header.last_offset_delta) + 1;
+                self.ledger.batch_begins(partition, header.base_offset, header.partition_leader_epoch);
+                if !header.is_control() && behind > from {
                     let (producer, epoch) = (header.producer_id, header.producer_epoch);
                     let (sequence, count) = (header.base_sequence, header.record_count);
                     self.trace(|| {
@@ -255,7 +258,7 @@ impl World {
                         }
                     }
                 }
-                from = from.max(header.next_offset());
+                from = from.max(behind);
             }
         }
         self.ledger.log_reaches(partition, end);

@@ -24,7 +24,18 @@ impl ProducedBatch {
     ///
     /// # Errors
     /// The code to answer: INVALID_RECORD, CORRUPT_MESSAGE, or MESSAGE_TOO_LARGE for more than `bytes_max` bytes.
-    pub(crate) fn parse(mut records: Bytes, bytes_max: usize) -> Result<Self, i16> {
+    pub(crate) fn parse(records: Bytes, bytes_max: usize) -> Result<Self, i16> {
+        let batch = Self::parse_stored(records, bytes_max)?;
+        check_header(batch.header())?;
+        Ok(batch)
+    }
+
+    /// Checks a batch as it may lie in a log: compaction has taken records, and their count does not agree with the
+    /// range any more.
+    ///
+    /// # Errors
+    /// As [`ProducedBatch::parse`].
+    pub(crate) fn parse_stored(mut records: Bytes, bytes_max: usize) -> Result<Self, i16> {
         let size = records.len();
         let batch = match next_batch(&mut records) {
             Ok(Some(batch)) => batch,
@@ -45,7 +56,6 @@ impl ProducedBatch {
             return Err(MESSAGE_TOO_LARGE);
         }
         batch.check_crc().map_err(|_| CORRUPT_MESSAGE)?;
-        check_header(&batch.header)?;
         Ok(ProducedBatch(batch))
     }
 

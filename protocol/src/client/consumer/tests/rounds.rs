@@ -134,6 +134,12 @@ fn commits_are_held_from_the_join_answer_to_the_sync_answer() {
             || world.clients[follower].consumer.generation() == 2
     });
     world.kill(leader);
+    // The follower goes on with what it keeps, so that there is something to be held.
+    (0..6).for_each(|partition| world.cluster.log("t", partition).append(3));
+    world.answer_all();
+    world.run(1_000);
+    let consumer = &world.clients[follower].consumer;
+    assert!(consumer.membership.is_between_join_and_sync() && !consumer.committer.is_idle());
     world.run(20_000);
     // The world has checked every commit on its way.
     assert!(world.clients[follower].owner.parts.len() == 6, "{}", world.story());
