@@ -8,6 +8,8 @@
 //! The driver asks [`Net::poll_connect`] and [`Net::poll_close`], moves bytes, and reports what became of each socket.
 
 mod known;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -326,25 +328,58 @@ impl<T> Net<T> {
 
     /// The next connection to make: the driver resolves the host and tries all its addresses.
     pub fn poll_connect(&mut self) -> Option<(LinkId, String, u16)> {
-        let ids: Vec<LinkId> = self
+        let mut waiting = self
             .links
             .iter()
-            .filter(|(_, link)| matches!(link.state, LinkState::Connecting { asked: false }))
-            .map(|(id, _)| *id)
-            .collect();
-        let id = *ids.first()?;
-        let candidates = self.candidates();
+            .filter(|(_, link)| matches!(link.state, LinkState::Connecting { asked: false }));
+        let (id, (host, port)) = waiting.find_map(|(id, link)| Some((*id, self.address_of(link)?)))?;
         let link = self.links.get_mut(&id)?;
-        let (host, port) = match link.to {
-            To::Any => candidates[link.turn % candidates.len()].clone(),
-            To::Node(node, _) => match self.metadata.brokers.get(&node) {
-                Some(broker) => (broker.host.clone(), broker.port),
-                None => candidates[0].clone(),
-            },
-        };
         link.address = show_address(&host, port);
         link.state = LinkState::Connecting { asked: true };
         Some((id, host, port))
+    }
+
+    /// Where a link leads now; none for a node that the cluster has not (any more): another broker in its place would
+    /// be taken for it for ever.
+    fn address_of(&self, link: &Link<T>) -> Option<(String, u16)> {
+        match link.to {
+            To::Any => {
+                let candidates = self.candidates();
+                candidates.get(link.turn % candidates.len()).cloned()
+            }
+            To::Node(node, _) => {
+                let broker = self.metadata.brokers.get(&node)?;
+                Some((broker.host.clone(), broker.port))
+            }
+        }
+    }
+
+    /// After new metadata: fails links to nodes that have moved, and what waits for a connection to one that is gone. A
+    /// connection to a node that is only left out of the metadata goes on while it lasts.
+    fn drop_moved_links(&mut self, now: Duration) {
+        let mut moved = Vec::new();
+        for (id, link) in &self.links {
+            let To::Node(node, _) = link.to else { continue };
+            let (is_open, is_wanted) = match &link.state {
+                LinkState::Idle { .. } => (false, !link.waiting.is_empty() || link.wanted),
+                LinkState::Connecting { asked } => (*asked, true),
+                LinkState::Up(_) => (true, false),
+            };
+            let why = match self.address_of(link).map(|(host, port)| show_address(&host, port)) {
+                Some(address) if is_open && address != link.address => {
+                    format!("node {node} is at {address} now")
+                }
+                None if is_wanted => format!("node {node} is not in the cluster's metadata any more"),
+                _ => continue,
+            };
+            moved.push((*id, is_open, why));
+        }
+        for (id, is_open, why) in moved {
+            if is_open {
+                self.closing.push_back(id);
+            }
+            self.fail_link(id, &Error::new(Fault::Disconnected(why)), now);
+        }
     }
 
     /// Addresses at which any broker may be found: the bootstrap list, then all known brokers.

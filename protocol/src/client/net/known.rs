@@ -124,6 +124,7 @@ impl<T> Net<T> {
                 let next = now + self.config.metadata_age_max;
                 self.metadata_due = Some(self.metadata_due.map_or(next, |due| due.min(next)));
                 self.events.push_back(NetEvent::Metadata(recreated));
+                self.drop_moved_links(now);
             }
             Ok(other) => unreachable!("{} answers Metadata", other.api()),
             Err(error) => {
