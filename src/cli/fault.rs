@@ -91,7 +91,10 @@ fn api(what: &str) -> Result<Option<ApiKey>, String> {
     let all = (0..NUMBERS_END).filter_map(|number| ApiKey::try_from(number).ok());
     let found = all.filter(|key| plain(&format!("{key:?}")) == wanted).map(Some).next();
     found.ok_or_else(|| {
-        format!("'{what}' is no API of Kafka: write its name, as fetch or offset-commit, or any, leader, coordinator, group, node")
+        format!(
+            "'{what}' is no API of Kafka: write its name, as fetch or offset-commit; or any, leader, coordinator, \
+             group, node"
+        )
     })
 }
 

@@ -1,8 +1,8 @@
 //! The middle of `pool` and `sequential`: consumer events in, deliveries, commits and reports out.
 //!
-//! It goes in turns and never waits, so heartbeats go on whatever the handlers do: the caller moves the consumer's bytes,
-//! takes a turn, and does so again at the [`Engine::deadline`], when bytes came, or when a worker or a signal woke it.
-//! The end (drain, last commit, leave) is in `ending`, the limits of the start in `starting`.
+//! It goes in turns and never waits, so heartbeats go on whatever the handlers do: the caller moves the consumer's
+//! bytes, takes a turn, and does so again at the [`Engine::deadline`], when bytes came, or when a worker or a signal
+//! woke it. The end (drain, last commit, leave) is in `ending`, the limits of the start in `starting`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

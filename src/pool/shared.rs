@@ -1,8 +1,9 @@
 //! What the network thread and the workers share: the board behind one mutex, and who waits for what.
 //!
 //! The mutex is held for a chunk of records at most and never while a record is handled. Workers park one by one and
-//! are woken only as many as can find something; the network thread is woken only when it asked for it. How a thread is
-//! woken and what time it is come from outside ([`Wake`], [`Clock`]), so that all of it runs on a virtual clock as well.
+//! are woken only as many as can find something; the network thread is woken only when it asked for it. How a thread
+//! is woken and what time it is come from outside ([`Wake`], [`Clock`]), so that all of it runs on a virtual clock as
+//! well.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -101,8 +101,8 @@ impl Cluster {
         Some(Self::any())
     }
 
-    /// Where peers can run (Java comes with `scripts/kafka`), first the real Kafka, then a broker of keylane's own, which
-    /// has to serve them too.
+    /// Where peers can run (Java comes with `scripts/kafka`), first the real Kafka, then a broker of keylane's own,
+    /// which has to serve them too.
     pub fn each_for_peers(mut test: impl FnMut(&Cluster)) {
         if let Some(kafka) = Self::real() {
             test(&kafka);

@@ -1,8 +1,9 @@
 //! A pool member: the real engine and the real workers' steps, driven as the threads and the loop of a process drive
 //! them.
 //!
-//! One turn is what the loop does between two waits (see `pool::role` and `driver`); a worker is either at a record until
-//! some time, or waits to be woken. A process that is stopped does nothing, and what comes meanwhile waits for it.
+//! One turn is what the loop does between two waits (see `pool::role` and `driver`); a worker is either at a record
+//! until some time, or waits to be woken. A process that is stopped does nothing, and what comes meanwhile waits for
+//! it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
