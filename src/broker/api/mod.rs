@@ -119,11 +119,15 @@ fn run<A: Api>(state: &mut State, call: &Call<'_>, mut body: Bytes, serve: Serve
     Ok(())
 }
 
+const fn row<A: Api>() -> (ApiKey, i16, i16) {
+    (A::KEY, A::VERSIONS.0, A::VERSIONS.1)
+}
+
 macro_rules! served {
     ($($module:ident :: $api:ident),+ $(,)?) => {
         /// Number, lowest and highest version of all that is served.
         pub(super) const SERVED: &[(ApiKey, i16, i16)] =
-            &[$((<$module::$api as Api>::KEY, <$module::$api as Api>::VERSIONS.0, <$module::$api as Api>::VERSIONS.1)),+];
+            &[$(row::<$module::$api>()),+];
 
         /// Decodes and carries out a request of a version that is served.
         ///

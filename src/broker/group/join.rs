@@ -123,7 +123,8 @@ impl<T> Group<T> {
     }
 
     /// The new id of a static member in an unchanged generation. A leader that cannot be told to skip the assignment
-    /// is shown the old leader, so it thinks itself a follower (and misses changes of topics, as it did before KIP-814).
+    /// is shown the old leader, so it thinks itself a follower (and misses changes of topics, as it did before
+    /// KIP-814).
     fn answer_replacement(&mut self, id: &str, old_leader: &str, version: i16, turn: &mut Turn<'_, T>) {
         let leads = self.is_leader(id);
         let skips = leads && version >= SKIP_ASSIGNMENT;
