@@ -360,8 +360,14 @@ impl World {
             if member.fate != Fate::Lives {
                 return Some(format!("member {number} has not ended"));
             }
-            if !member.engine.consumer().is_settled() {
+            let consumer = member.engine.consumer();
+            if !consumer.is_settled() {
                 return Some(format!("member {number} is not settled"));
+            }
+            // One that asks the wrong broker for ever knows of no trouble.
+            let lease = consumer.lease_until().map(|until| member.began + until);
+            if lease.is_none_or(|until| until <= self.time.now) {
+                return Some(format!("member {number} has no lease"));
             }
         }
         (!self.ledger.is_done()).then(|| "there is lag".to_owned())
