@@ -441,7 +441,9 @@ impl Consumer {
         if let (Some(refused), Some(identity)) = (outcome.standing, identity) {
             let standing = self.membership.on_standing(Api::OffsetCommit, &identity, refused, now);
             self.take_standing(standing, now);
-            if refused == code::ILLEGAL_GENERATION && self.is_ending() && self.membership.is_out() {
+            // In the generation that a round has brought since, the commit is worth another try.
+            let newest = identity == *self.membership.identity();
+            if refused == code::ILLEGAL_GENERATION && newest && self.is_ending() && self.membership.is_out() {
                 // There will be no other round to commit in.
                 self.lose(LostReason::Generation);
             }
