@@ -317,6 +317,11 @@ impl World {
         for producer in open {
             self.end_transaction(producer);
         }
+        // A static member that comes back as leader is told to skip the assignment (KIP-814), so nobody in the group
+        // can know of partitions that were added while it was away: the next round brings them.
+        if self.plan.is_static && self.partitions() > self.plan.partitions {
+            self.cluster.force_rebalance(GROUP);
+        }
         self.settle();
         if self.living().is_empty() {
             let instance = self.new_instance();
