@@ -75,9 +75,12 @@ impl World {
                     world.wires.cut(conn, &mut world.time);
                 }
             }),
-            (13, _, Some(conn)) => self.fault("a connection goes silent", ms(0), |world| {
-                world.wires.hang(conn, &mut world.time);
-            }),
+            // A JoinGroup on it is waited for as long as a round may take.
+            (13, _, Some(conn)) => {
+                self.fault("a connection goes silent", self.plan.rebalance_timeout, |world| {
+                    world.wires.hang(conn, &mut world.time);
+                })
+            }
             (14 | 15, _, _) => self.fault("a coordinator moves", ms(0), |world| {
                 world.cluster.move_coordinator(GROUP);
             }),

@@ -416,7 +416,8 @@ impl World {
         let expected = match (fate, exit) {
             (Fate::Stops, Exit::Done) => true,
             (Fate::Stops, Exit::Unfinished) => excused,
-            (Fate::Stops, Exit::Terminate) => signals > 1,
+            // Whatever it was at.
+            (_, Exit::Terminate) => signals > 1,
             (Fate::Fails, Exit::Output) => true,
             // It found no broker when it began, or none that could say who coordinates; or it stood still until after.
             (_, Exit::Unavailable) => excused || since_sleep < Duration::from_secs(1),

@@ -65,6 +65,8 @@ pub(crate) struct Plan {
     /// Faults happen until then.
     pub(crate) until: Duration,
     pub(crate) session: Duration,
+    /// A JoinGroup may be waited for so long, and the request timeout.
+    pub(crate) rebalance_timeout: Duration,
     pub(crate) request_timeout: Duration,
     /// Between two deeds of chaos, ms.
     pub(crate) pause_ms: (u64, u64),
@@ -116,7 +118,8 @@ impl Plan {
         add(format!("--assignor {assignor} --revoke-timeout {revoke_ms}ms --drain-timeout {drain_ms}ms"));
         add(format!("--request-timeout {request_ms}ms -X session.timeout.ms={session_ms}"));
         add(format!("-X heartbeat.interval.ms={}", random.between(100, 700)));
-        add(format!("-X max.poll.interval.ms={}", revoke_ms + random.between(1_000, 4_000)));
+        let rebalance_ms = revoke_ms + random.between(1_000, 4_000);
+        add(format!("-X max.poll.interval.ms={rebalance_ms}"));
         add(format!("-X fetch.max.wait.ms={}", random.between(100, 500)));
         if random.one_in(4) {
             add(format!("-X max.partition.fetch.bytes={}", random.between(200, 4_000)));
@@ -152,6 +155,7 @@ impl Plan {
             records: random.between(60, 400),
             until: Duration::from_millis(until_ms),
             session: Duration::from_millis(session_ms),
+            rebalance_timeout: Duration::from_millis(rebalance_ms),
             request_timeout: Duration::from_millis(request_ms),
             pause_ms: random.pick(&[(50, 600), (200, 2_000), (1_000, 4_000)]).unwrap_or((200, 2_000)),
             faults: if calm { Vec::new() } else { draw_faults(&mut random, until_ms) },
