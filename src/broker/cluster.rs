@@ -99,9 +99,14 @@ impl Cluster {
         }
     }
 
+    /// Time does not go back.
+    pub(super) fn set_now(&mut self, now: Duration) {
+        self.state.now = self.state.now.max(now);
+    }
+
     /// A client has connected to a node. Its address is told by DescribeGroups. `None`: the node is down.
     pub fn connect(&mut self, node: i32, client_host: &str, now: Duration) -> Option<ConnId> {
-        self.state.now = self.state.now.max(now);
+        self.set_now(now);
         if !self.state.node(node).is_some_and(|node| node.up) {
             return None;
         }
@@ -113,7 +118,7 @@ impl Cluster {
 
     /// Bytes came, cut anywhere.
     pub fn receive(&mut self, conn: ConnId, bytes: &[u8], now: Duration) {
-        self.state.now = self.state.now.max(now);
+        self.set_now(now);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.receive(bytes);
         self.take_frames(conn);
@@ -127,7 +132,7 @@ impl Cluster {
 
     /// The connection is gone.
     pub fn disconnect(&mut self, conn: ConnId, now: Duration) {
-        self.state.now = self.state.now.max(now);
+        self.set_now(now);
         self.drop_connection(conn);
     }
 
@@ -169,7 +174,7 @@ impl Cluster {
 
     /// Time has passed.
     pub fn poll(&mut self, now: Duration) {
-        self.state.now = self.state.now.max(now);
+        self.set_now(now);
         self.poll_faults();
         self.state.poll_transactions();
         self.settle();
@@ -186,7 +191,7 @@ impl Cluster {
 
     /// Gives a partition to another node that is up, or to the same one under a new epoch if there is no other.
     pub fn move_leader(&mut self, topic: &str, partition: i32) {
-        let found = self.state.topics.get(topic).and_then(|topic| topic.partition(partition));
+        let found = self.state.topics.partition(topic, partition);
         let Some(leader) = found.map(|found| found.leader) else { return };
         let others: Vec<i32> = self.state.nodes_up().map(|node| node.id).filter(|id| *id != leader).collect();
         let to = if others.is_empty() { leader } else { others[self.state.random() as usize % others.len()] };
@@ -196,7 +201,7 @@ impl Cluster {
 
     /// An unclean election: a partition loses the records from `offset` on, then as [`Cluster::move_leader`].
     pub fn truncate(&mut self, topic: &str, partition: i32, offset: i64) {
-        let found = self.state.topics.get_mut(topic).and_then(|topic| topic.partition_mut(partition));
+        let found = self.state.topics.partition_mut(topic, partition);
         if let Some(found) = found {
             found.log.truncate_to(offset);
             self.move_leader(topic, partition);
@@ -228,7 +233,7 @@ impl Cluster {
 
     /// Cuts a node's connections and refuses new ones; others lead and coordinate what it did.
     pub fn stop_node(&mut self, node: i32, now: Duration) {
-        self.state.now = self.state.now.max(now);
+        self.set_now(now);
         if !self.state.stop_node(node) {
             return;
         }
@@ -241,7 +246,7 @@ impl Cluster {
 
     /// The node listens again.
     pub fn start_node(&mut self, node: i32, now: Duration) {
-        self.state.now = self.state.now.max(now);
+        self.set_now(now);
         self.state.start_node(node);
         self.back.remove(&node);
         self.settle();

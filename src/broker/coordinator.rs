@@ -113,5 +113,5 @@ pub(super) fn keep(
 
 /// Whether offsets of a partition can be committed: only of one that exists.
 pub(super) fn exists(topics: &Topics, topic: &str, partition: i32) -> bool {
-    topics.get(topic).is_some_and(|topic| topic.partition(partition).is_some())
+    topics.partition(topic, partition).is_some()
 }

@@ -69,6 +69,14 @@ pub struct Fault {
     pub text: String,
 }
 
+impl Fault {
+    /// One that always strikes.
+    pub fn new(kind: Kind, text: impl Into<String>) -> Self {
+        let (nth, times, until, client) = (None, None, None, None);
+        Fault { kind, probability: 1.0, nth, times, after: Duration::ZERO, until, client, text: text.into() }
+    }
+}
+
 #[derive(Debug)]
 struct Standing {
     fault: Fault,

@@ -32,7 +32,7 @@ impl Cluster {
 
     /// The range of a partition's log.
     pub fn log_range(&self, topic: &str, partition: i32) -> Option<LogRange> {
-        let found = self.state.topics.get(topic)?.partition(partition)?;
+        let found = self.state.topics.partition(topic, partition)?;
         Some(LogRange {
             start: found.log.start_offset(),
             end: found.log.end_offset(),
@@ -44,7 +44,7 @@ impl Cluster {
     /// Some whole batches as they lie in the log, from the one with this offset on; those of open and aborted
     /// transactions and markers too. Empty at the end and outside the log.
     pub fn read_log(&self, topic: &str, partition: i32, offset: i64) -> Bytes {
-        let found = self.state.topics.get(topic).and_then(|topic| topic.partition(partition));
+        let found = self.state.topics.partition(topic, partition);
         let read = found.and_then(|found| found.log.read(offset, READ_BYTES_MAX, false, true).ok());
         read.map_or_else(Bytes::new, |read| read.records)
     }
@@ -64,8 +64,7 @@ impl Cluster {
     /// Deletes the records below an offset.
     pub fn delete_records(&mut self, topic: &str, partition: i32, before: i64, now: Duration) {
         self.set_now(now);
-        if let Some(found) = self.state.topics.get_mut(topic).and_then(|topic| topic.partition_mut(partition))
-        {
+        if let Some(found) = self.state.topics.partition_mut(topic, partition) {
             found.log.delete_records_before(before);
         }
         self.touch(topic, partition);
@@ -79,7 +78,7 @@ impl Cluster {
         self.set_now(now);
         let (bytes_max, now_ms) = (self.state.config.max_message_bytes, self.state.wall_ms());
         let batch = ProducedBatch::parse_stored(batch, bytes_max)?;
-        let found = self.state.topics.get_mut(topic).and_then(|topic| topic.partition_mut(partition));
+        let found = self.state.topics.partition_mut(topic, partition);
         let found = found.ok_or(kafka_protocol::ResponseError::UnknownTopicOrPartition.code())?;
         let appended = found.log.append(&batch, found.leader_epoch, now_ms)?;
         self.touch(topic, partition);
@@ -98,15 +97,10 @@ impl Cluster {
     ) {
         self.set_now(now);
         let now_ms = self.state.wall_ms();
-        if let Some(found) = self.state.topics.get_mut(topic).and_then(|topic| topic.partition_mut(partition))
-        {
+        if let Some(found) = self.state.topics.partition_mut(topic, partition) {
             found.log.append_marker(producer_id, producer_epoch, commit, 0, found.leader_epoch, now_ms);
         }
         self.touch(topic, partition);
-    }
-
-    fn set_now(&mut self, now: Duration) {
-        self.state.now = self.state.now.max(now);
     }
 
     fn touch(&mut self, topic: &str, partition: i32) {

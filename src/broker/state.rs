@@ -16,6 +16,7 @@ use super::fetches::Fetches;
 use super::group::Groups;
 use super::topics::{Partition, Topic, Topics};
 use super::transactions::Transactions;
+use crate::pool::hash::fnv32a;
 
 /// A node of the cluster.
 #[derive(Clone, Debug)]
@@ -255,7 +256,7 @@ impl State {
         node: i32,
         leader_epoch: i32,
     ) -> Result<&mut Partition, i16> {
-        let found = self.topics.get_mut(topic).and_then(|topic| topic.partition_mut(partition));
+        let found = self.topics.partition_mut(topic, partition);
         let found = found.ok_or(ResponseError::UnknownTopicOrPartition.code())?;
         if found.leader != node {
             Err(ResponseError::NotLeaderOrFollower.code())
@@ -270,7 +271,7 @@ impl State {
 
     /// Gives a partition to another node that is up (or to the same one), under the next leader epoch.
     pub(crate) fn move_leader(&mut self, topic: &str, partition: i32, to: i32) {
-        if let Some(found) = self.topics.get_mut(topic).and_then(|topic| topic.partition_mut(partition)) {
+        if let Some(found) = self.topics.partition_mut(topic, partition) {
             found.leader = to;
             found.leader_epoch += 1;
             found.log.begin_epoch(found.leader_epoch);
@@ -310,11 +311,8 @@ impl State {
     /// The node that coordinates a group or transactional id; −1 while all are down.
     pub(crate) fn coordinator_of(&self, key: &str) -> i32 {
         let shift = self.coordinator_shifts.get(key).copied().unwrap_or(0);
-        // FNV-1a: any fixed spread does.
-        let hash = key
-            .bytes()
-            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-        let first = hash as usize % self.nodes.len() + shift;
+        // Any fixed spread does.
+        let first = fnv32a(key.as_bytes()) as usize % self.nodes.len() + shift;
         let mut places = (0..self.nodes.len()).map(|turn| &self.nodes[(first + turn) % self.nodes.len()]);
         places.find(|node| node.up).map_or(-1, |node| node.id)
     }
@@ -326,14 +324,9 @@ impl State {
         self.follow_coordinators(&coordinators);
     }
 
-    /// NOT_COORDINATOR, if another node than `node` coordinates the group.
-    pub(crate) fn coordinator_error(&self, group: &str, node: i32) -> Option<i16> {
-        (self.coordinator_of(group) != node).then_some(ResponseError::NotCoordinator.code())
-    }
-
-    /// NOT_COORDINATOR, if another node than `node` coordinates the transactional id.
-    pub(crate) fn transaction_coordinator_error(&self, id: &str, node: i32) -> Option<i16> {
-        self.coordinator_error(id, node)
+    /// NOT_COORDINATOR, if another node than `node` coordinates the group or transactional id.
+    pub(crate) fn coordinator_error(&self, key: &str, node: i32) -> Option<i16> {
+        (self.coordinator_of(key) != node).then_some(ResponseError::NotCoordinator.code())
     }
 }
 

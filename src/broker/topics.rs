@@ -70,6 +70,16 @@ impl Topics {
         self.by_name.get_mut(name)
     }
 
+    /// A partition by the coordinates of a request.
+    pub(crate) fn partition(&self, topic: &str, index: i32) -> Option<&Partition> {
+        self.get(topic)?.partition(index)
+    }
+
+    /// See [`Topics::partition`].
+    pub(crate) fn partition_mut(&mut self, topic: &str, index: i32) -> Option<&mut Partition> {
+        self.get_mut(topic)?.partition_mut(index)
+    }
+
     /// The name behind a topic id.
     pub(crate) fn name_of(&self, id: Uuid) -> Option<&str> {
         self.names.get(&id).map(String::as_str)

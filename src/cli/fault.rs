@@ -26,16 +26,7 @@ pub(super) fn fault(text: &str) -> Result<Fault, String> {
         Some(event) => Kind::Cluster(event, EVERY),
         None => Kind::Requests(api(what)?, request_action(action)?),
     };
-    let mut fault = Fault {
-        kind,
-        probability: 1.0,
-        nth: None,
-        times: None,
-        after: Duration::ZERO,
-        until: None,
-        client: None,
-        text: text.to_owned(),
-    };
+    let mut fault = Fault::new(kind, text);
     for part in parts {
         let (name, given) = part.split_once('=').unwrap_or((part, ""));
         option(&mut fault, name, given)?;

@@ -239,6 +239,19 @@ impl Cluster {
         Keylane::run_command(command)
     }
 
+    /// What Java's console consumer prints of a topic from its beginning on: for each record its partition, its offset
+    /// and what `more` asks for, but no value.
+    pub fn read_by_java(&self, topic: &str, more: &[&str]) -> String {
+        let mut args = vec!["--bootstrap-server", &self.brokers, "--topic", topic, "--from-beginning"];
+        args.extend(["--timeout-ms", "4000"]);
+        for property in ["print.partition=true", "print.offset=true", "print.value=false"] {
+            args.extend(["--formatter-property", property]);
+        }
+        args.extend(more);
+        // It ends by its timeout, which is no success to it.
+        self.java("org.apache.kafka.tools.consumer.ConsoleConsumer", &args).wait_exit(2 * LIMIT).stdout
+    }
+
     /// Runs a Java program to its end, which must be exit 0.
     pub fn run_java(&self, program: &str, args: &[&str]) -> Exit {
         let exit = self.java(program, args).wait_exit(2 * LIMIT);

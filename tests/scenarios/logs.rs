@@ -19,29 +19,8 @@ fn drain(kafka: &Cluster, topic: &str, more: &[&str]) -> (Keylane, Exit) {
 
 /// Partition and offset of all records that Java's consumer reads.
 fn read_by_java(kafka: &Cluster, topic: &str) -> BTreeSet<(i32, i64)> {
-    let exit = kafka.java(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        &[
-            "--bootstrap-server",
-            kafka.brokers(),
-            "--topic",
-            topic,
-            "--from-beginning",
-            "--isolation-level",
-            "read_committed",
-            "--timeout-ms",
-            "4000",
-            "--formatter-property",
-            "print.partition=true",
-            "--formatter-property",
-            "print.offset=true",
-            "--formatter-property",
-            "print.value=false",
-        ],
-    );
-    let mut exit = exit;
-    let exit = exit.wait_exit(2 * LIMIT);
-    let parts = exit.stdout.lines().filter_map(|line| line.strip_prefix("Partition:"));
+    let printed = kafka.read_by_java(topic, &["--isolation-level", "read_committed"]);
+    let parts = printed.lines().filter_map(|line| line.strip_prefix("Partition:"));
     parts
         .map(|line| {
             let (partition, offset) = line.trim().split_once("Offset:").unwrap_or_else(|| panic!("{line}"));

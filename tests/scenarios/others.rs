@@ -92,29 +92,8 @@ fn all_read_the_same(kafka: &Cluster) {
 
 /// All records of a topic by Java's consumer.
 fn read(kafka: &Cluster, topic: &str) -> Records {
-    let exit = kafka
-        .java(
-            "org.apache.kafka.tools.consumer.ConsoleConsumer",
-            &[
-                "--bootstrap-server",
-                kafka.brokers(),
-                "--topic",
-                topic,
-                "--from-beginning",
-                "--timeout-ms",
-                "4000",
-                "--formatter-property",
-                "print.partition=true",
-                "--formatter-property",
-                "print.offset=true",
-                "--formatter-property",
-                "print.key=true",
-                "--formatter-property",
-                "print.value=false",
-            ],
-        )
-        .wait_exit(2 * LIMIT);
-    let lines = exit.stdout.lines().filter(|line| line.starts_with("Partition:"));
+    let printed = kafka.read_by_java(topic, &["--formatter-property", "print.key=true"]);
+    let lines = printed.lines().filter(|line| line.starts_with("Partition:"));
     lines
         .map(|line| {
             let words: Vec<&str> = line.split('\t').collect();

@@ -237,15 +237,13 @@ fn draw_faults(random: &mut Random, until_ms: u64) -> Vec<Fault> {
             _ => Action::Cut,
         };
         let one_in = random.pick(&[3, 10, 50]).unwrap_or(10);
+        let kind = Kind::Requests(Some(api), action);
         faults.push(Fault {
-            kind: Kind::Requests(Some(api), action),
             probability: 1.0 / one_in as f64,
-            nth: None,
             times: Some(random.between(1, 20)),
             after: Duration::from_millis(random.below(until_ms / 2)),
             until: Some(Duration::from_millis(until_ms)),
-            client: None,
-            text: format!("{api:?}: {action:?}, one in {one_in}"),
+            ..Fault::new(kind, format!("{api:?}: {action:?}, one in {one_in}"))
         });
     }
     faults

@@ -24,7 +24,7 @@ impl Api for AddOffsetsToTxn {
         request: AddOffsetsToTxnRequest,
     ) -> Option<AddOffsetsToTxnResponse> {
         let id = &*request.transactional_id;
-        if let Some(code) = state.transaction_coordinator_error(id, call.node) {
+        if let Some(code) = state.coordinator_error(id, call.node) {
             return Some(AddOffsetsToTxnResponse::default().with_error_code(code));
         }
         if request.group_id.is_empty() {

@@ -28,12 +28,11 @@ impl Api for AddPartitionsToTxn {
         request: AddPartitionsToTxnRequest,
     ) -> Option<AddPartitionsToTxnResponse> {
         let id = &*request.v3_and_below_transactional_id;
-        if let Some(code) = state.transaction_coordinator_error(id, call.node) {
+        if let Some(code) = state.coordinator_error(id, call.node) {
             return Some(answer(&request, |_, _| code));
         }
-        let exists = |state: &State, topic: &str, partition: i32| {
-            state.topics.get(topic).is_some_and(|topic| topic.partition(partition).is_some())
-        };
+        let exists =
+            |state: &State, topic: &str, partition: i32| state.topics.partition(topic, partition).is_some();
         let asked = request
             .v3_and_below_topics
             .iter()

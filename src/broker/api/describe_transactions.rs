@@ -29,7 +29,7 @@ impl Api for DescribeTransactions {
             if id.is_empty() {
                 return failed(id, ResponseError::InvalidRequest.code());
             }
-            if let Some(code) = state.transaction_coordinator_error(id, call.node) {
+            if let Some(code) = state.coordinator_error(id, call.node) {
                 return failed(id, code);
             }
             match state.transactions.get(id) {

@@ -21,7 +21,7 @@ impl Api for EndTxn {
 
     fn handle(state: &mut State, call: &Call<'_>, request: EndTxnRequest) -> Option<EndTxnResponse> {
         let id = &*request.transactional_id;
-        if let Some(code) = state.transaction_coordinator_error(id, call.node) {
+        if let Some(code) = state.coordinator_error(id, call.node) {
             return Some(EndTxnResponse::default().with_error_code(code));
         }
         let producer = Producer { id: request.producer_id.0, epoch: request.producer_epoch };

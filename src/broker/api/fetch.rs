@@ -106,7 +106,7 @@ pub(crate) fn read(state: &mut State, plan: &Plan, asked: &Asked, left: usize, f
 }
 
 fn known_leader(state: &State, asked: &Asked) -> Option<(i32, i32)> {
-    let partition = state.topics.get(&asked.topic)?.partition(asked.partition)?;
+    let partition = state.topics.partition(&asked.topic, asked.partition)?;
     Some((partition.leader, partition.leader_epoch))
 }
 

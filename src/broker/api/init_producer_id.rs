@@ -25,7 +25,7 @@ impl Api for InitProducerId {
         let transactional_id = request.transactional_id.as_deref().map(|id| &**id);
         let elsewhere = transactional_id
             .filter(|id| !id.is_empty())
-            .and_then(|id| state.transaction_coordinator_error(id, call.node));
+            .and_then(|id| state.coordinator_error(id, call.node));
         if let Some(code) = elsewhere {
             return Some(refused(code));
         }

@@ -30,7 +30,7 @@ impl Api for ListTransactions {
             Phase::ALL.iter().any(|phase| phase.name() == filter) || PASSING_STATES.contains(&filter)
         };
         let unknown = request.state_filters.iter().filter(|filter| !known(filter)).cloned().collect();
-        let here = |id: &str| state.transaction_coordinator_error(id, call.node).is_none();
+        let here = |id: &str| state.coordinator_error(id, call.node).is_none();
         let found = state
             .transactions
             .iter()

@@ -33,8 +33,6 @@ mod offset_for_leader_epoch;
 mod produce;
 pub(super) mod sync_group;
 mod txn_offset_commit;
-#[cfg(test)]
-mod write_tests;
 
 use bytes::Bytes;
 use kafka_protocol::messages::{ApiKey, RequestHeader};

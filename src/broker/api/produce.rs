@@ -10,7 +10,7 @@ use kafka_protocol::messages::{ApiKey, BrokerId, ProduceRequest, ProduceResponse
 use super::{Api, Call};
 use crate::broker::log::{Appended, ProducedBatch};
 use crate::broker::state::State;
-use crate::broker::transactions::{Producer, told};
+use crate::broker::transactions::{Producer, told, told_unverified};
 
 /// From this version on answers say who leads (KIP-951).
 const LEADERS_FROM: i16 = 10;
@@ -139,12 +139,7 @@ fn admit(
     let id = transactional_id.unwrap_or_default();
     if call.version < ADDS_FROM {
         let verified = state.transactions.verify_partition(id, producer, topic, index);
-        return verified.map_err(|error| match error {
-            ResponseError::TransactionAbortable if call.version < KNOWS_ABORTABLE_FROM => {
-                ResponseError::InvalidTxnState.code()
-            }
-            error => error.code(),
-        });
+        return verified.map_err(|error| told_unverified(error, call.version >= KNOWS_ABORTABLE_FROM));
     }
     let added = state.transactions.add_partitions(id, producer, [(topic.to_owned(), index)], state.now);
     // Producers know the older name for it.
@@ -173,7 +168,7 @@ fn tell(
             .with_log_start_offset(appended.log_start_offset),
         Err(code) if code == ResponseError::NotLeaderOrFollower.code() && call.version >= LEADERS_FROM => {
             let response = failed(index, code);
-            let found = state.topics.get(topic).and_then(|topic| topic.partition(index));
+            let found = state.topics.partition(topic, index);
             let Some(partition) = found else { return response };
             let leader = LeaderIdAndEpoch::default().with_leader_id(BrokerId(partition.leader));
             response.with_current_leader(leader.with_leader_epoch(partition.leader_epoch))

@@ -12,7 +12,7 @@ use super::{Api, Call};
 use crate::broker::coordinator::{exists, keep};
 use crate::broker::group::{Claim, Committed};
 use crate::broker::state::State;
-use crate::broker::transactions::{Producer, told};
+use crate::broker::transactions::{Producer, told, told_unverified};
 
 /// From this version on clients know TRANSACTION_ABORTABLE (KIP-890).
 const ABORTABLE_FROM: i16 = 4;
@@ -78,12 +78,8 @@ fn admit(state: &mut State, version: i16, request: &TxnOffsetCommitRequest) -> R
         // Producers know the older name for it.
         return added.map_err(|error| told(error, false));
     }
-    state.transactions.verify_group(id, producer, group).map_err(|error| match error {
-        ResponseError::TransactionAbortable if version < ABORTABLE_FROM => {
-            ResponseError::InvalidTxnState.code()
-        }
-        error => error.code(),
-    })
+    let verified = state.transactions.verify_group(id, producer, group);
+    verified.map_err(|error| told_unverified(error, version >= ABORTABLE_FROM))
 }
 
 /// An answer with a code for each partition, found in order.

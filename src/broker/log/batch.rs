@@ -1,16 +1,12 @@
 //! What a batch must be before it is stored, and the control batches that end transactions.
 
-use crate::broker::log::batch::codes::{CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE};
 use bytes::{BufMut, Bytes};
+use kafka_protocol::ResponseError;
 use keylane_protocol::records::{Batch, BatchErrorKind, BatchHeader, next_batch};
 
-mod codes {
-    use kafka_protocol::ResponseError;
-
-    pub(super) const CORRUPT_MESSAGE: i16 = ResponseError::CorruptMessage.code();
-    pub(super) const MESSAGE_TOO_LARGE: i16 = ResponseError::MessageTooLarge.code();
-    pub(super) const INVALID_RECORD: i16 = ResponseError::InvalidRecord.code();
-}
+const CORRUPT_MESSAGE: i16 = ResponseError::CorruptMessage.code();
+const MESSAGE_TOO_LARGE: i16 = ResponseError::MessageTooLarge.code();
+const INVALID_RECORD: i16 = ResponseError::InvalidRecord.code();
 
 /// The one batch of a Produce request for one partition, checked as far as that goes without a log.
 ///

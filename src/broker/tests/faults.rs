@@ -10,16 +10,7 @@ use crate::broker::cluster::Cluster;
 use crate::broker::fault::{Action, Event, Fault, Kind};
 
 fn fault(kind: Kind) -> Fault {
-    Fault {
-        kind,
-        probability: 1.0,
-        nth: Some(2),
-        times: None,
-        after: Duration::ZERO,
-        until: None,
-        client: None,
-        text: "f".to_owned(),
-    }
+    Fault { nth: Some(2), ..Fault::new(kind, "f") }
 }
 
 fn find() -> FindCoordinatorRequest {

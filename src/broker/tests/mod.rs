@@ -5,3 +5,4 @@ mod client;
 mod faults;
 mod groups;
 mod versions;
+mod writes;

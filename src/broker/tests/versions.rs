@@ -51,16 +51,7 @@ fn all_versions<R: Request>(mut make: impl FnMut(i16, &Cluster) -> R) {
 }
 
 fn refuse_all(key: ApiKey) -> Fault {
-    Fault {
-        kind: Kind::Requests(Some(key), Action::Error(ResponseError::UnknownServerError.code())),
-        probability: 1.0,
-        nth: None,
-        times: None,
-        after: Duration::ZERO,
-        until: None,
-        client: None,
-        text: "refuse".to_owned(),
-    }
+    Fault::new(Kind::Requests(Some(key), Action::Error(ResponseError::UnknownServerError.code())), "refuse")
 }
 
 #[test]

@@ -12,7 +12,7 @@ impl State {
     pub(crate) fn finish_transaction(&mut self, ended: Ended) {
         let now_ms = self.wall_ms();
         for (topic, index) in &ended.partitions {
-            let found = self.topics.get_mut(topic).and_then(|topic| topic.partition_mut(*index));
+            let found = self.topics.partition_mut(topic, *index);
             let Some(partition) = found else { continue };
             partition.log.append_marker(
                 ended.producer.id,

@@ -419,6 +419,14 @@ impl Transactions {
     }
 }
 
+/// What a verification that failed is told as: older clients do not know TRANSACTION_ABORTABLE (KIP-890) yet.
+pub(crate) fn told_unverified(error: ResponseError, knows_abortable: bool) -> i16 {
+    match error {
+        ResponseError::TransactionAbortable if !knows_abortable => ResponseError::InvalidTxnState.code(),
+        error => error.code(),
+    }
+}
+
 /// What clients of old versions are told, who do not know PRODUCER_FENCED yet.
 pub(crate) fn told(error: ResponseError, knows_fenced: bool) -> i16 {
     match error {

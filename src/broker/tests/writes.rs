@@ -2,79 +2,50 @@
 
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::*;
-use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request};
+use kafka_protocol::protocol::Request;
 use keylane_protocol::records::{BatchBuilder, Codec, ProducerStamp};
 
-use super::text;
-use crate::broker::cluster::{Cluster, ClusterConfig, ConnId};
+use super::client;
+use crate::broker::api::text;
+use crate::broker::cluster::Cluster;
 
 const TOPIC: &str = "t";
 const ID: &str = "mover";
 const NOT_LEADER_OR_FOLLOWER: i16 = 6;
 
+/// Connections to all nodes of a cluster.
 struct Client {
     cluster: Cluster,
-    conns: Vec<ConnId>,
+    wires: Vec<client::Client>,
     now: Duration,
-    correlation: i32,
 }
 
 impl Client {
     /// Connected to each of `nodes`; the topic has two partitions.
-    fn new(nodes: usize) -> Self {
-        let mut cluster = Cluster::new(ClusterConfig {
-            nodes: (0..nodes).map(|index| ("localhost".to_owned(), 9000 + index as u16)).collect(),
-            topics: vec![(TOPIC.to_owned(), 2)],
-            wall_ms_at_zero: 1_000_000,
-            ..ClusterConfig::default()
+    fn new(nodes: u16) -> Self {
+        let mut cluster = client::cluster(nodes, |config| {
+            config.nodes = (0..nodes).map(|index| ("localhost".to_owned(), 9000 + index)).collect();
         });
-        let now = Duration::from_secs(1);
-        let connect = |node| cluster.connect(node, "127.0.0.1", now).expect("it is up");
-        let conns = (1..=nodes as i32).map(connect).collect();
-        Client { cluster, conns, now, correlation: 0 }
+        let connect = |node| client::Client::connect(&mut cluster, node);
+        let wires = (1..=i32::from(nodes)).map(connect).collect();
+        Client { cluster, wires, now: Duration::from_secs(1) }
     }
 
     /// Sends a request to a node and takes the answer, if there is one.
-    fn try_ask<R: Request>(&mut self, node: i32, version: i16, request: &R) -> Option<R::Response>
-    where
-        R::Response: HeaderVersion + Decodable,
-    {
-        let conn = self.conns[node as usize - 1];
-        self.correlation += 1;
-        let header = RequestHeader::default()
-            .with_request_api_key(R::KEY)
-            .with_request_api_version(version)
-            .with_correlation_id(self.correlation);
-        let mut body = BytesMut::new();
-        header.encode(&mut body, R::header_version(version)).expect("a header");
-        request.encode(&mut body, version).expect("a request of this version");
-        let mut frame = BytesMut::new();
-        frame.put_i32(body.len() as i32);
-        frame.put(body);
-        self.cluster.receive(conn, &frame, self.now);
-        let mut answer = Bytes::copy_from_slice(self.cluster.outgoing(conn));
-        self.cluster.written(conn, answer.len());
+    fn try_ask<R: Request>(&mut self, node: i32, version: i16, request: &R) -> Option<R::Response> {
+        let wire = &mut self.wires[node as usize - 1];
+        wire.send(&mut self.cluster, version, request, self.now);
+        let answer = wire.answer::<R>(&mut self.cluster, version);
         assert_eq!(self.cluster.next_notice(), None);
-        if answer.is_empty() {
-            return None;
-        }
-        assert_eq!(answer.get_i32() as usize, answer.len(), "one answer");
-        let header = ResponseHeader::decode(&mut answer, R::Response::header_version(version));
-        assert_eq!(header.expect("a header").correlation_id, self.correlation);
-        let response = R::Response::decode(&mut answer, version).expect("a response");
-        assert!(answer.is_empty());
-        Some(response)
+        answer
     }
 
-    fn ask<R: Request>(&mut self, node: i32, version: i16, request: &R) -> R::Response
-    where
-        R::Response: HeaderVersion + Decodable,
-    {
+    fn ask<R: Request>(&mut self, node: i32, version: i16, request: &R) -> R::Response {
         self.try_ask(node, version, request).expect("an answer")
     }
 
@@ -348,7 +319,7 @@ fn batches_have_a_limit() {
 #[test]
 fn a_fetch_that_waits_is_woken_by_the_end_of_a_transaction() {
     let mut client = Client::new(1);
-    let reader = client.cluster.connect(1, "127.0.0.1", client.now).expect("it is up");
+    let mut reader = client::Client::connect(&mut client.cluster, 1);
     let stamp = client.stamp();
     client.add(&stamp, 3, &[0]);
     client.produce(&stamp, 11);
@@ -360,11 +331,11 @@ fn a_fetch_that_waits_is_woken_by_the_end_of_a_transaction() {
         .with_max_bytes(1 << 20)
         .with_isolation_level(1)
         .with_topics(vec![topic]);
-    let writer = std::mem::replace(&mut client.conns[0], reader);
-    assert!(client.try_ask(1, 12, &request).is_none(), "nothing is committed");
-    client.conns[0] = writer;
+    reader.send(&mut client.cluster, 12, &request, client.now);
+    assert!(client.cluster.outgoing(reader.conn).is_empty(), "nothing is committed");
+    assert_eq!(client.cluster.next_notice(), None);
     client.end(&stamp, 4, true);
-    assert!(!client.cluster.outgoing(reader).is_empty());
+    assert!(!client.cluster.outgoing(reader.conn).is_empty());
 }
 
 #[test]
