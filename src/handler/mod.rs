@@ -56,6 +56,8 @@ pub struct Handler {
     observer: Option<Arc<dyn Observer>>,
 }
 
+/// A longer sleep is cut into such parts, between which it is looked whether the record is to be given up.
+const SLEEP_MAX: Duration = Duration::from_millis(50);
 /// Rendered output is written at this size even in the middle of a run.
 const OUT_BYTES_MAX: usize = 256 << 10;
 
@@ -86,27 +88,45 @@ impl Handler {
         !self.can_block() && self.config.print.is_none() && self.observer.is_none()
     }
 
-    /// Handles one record. Its output may wait for [`Handler::flush`].
+    /// Handles one record, and returns whether it is finished: once `is_stopped` says so, it is given up instead, before
+    /// anything of it is to be seen. Its output may wait for [`Handler::flush`].
     ///
     /// # Errors
     /// Writing to stdout failed, or the record cannot be read.
-    pub fn handle(&mut self, record: &RunRecord<'_, RecordBatch>) -> io::Result<()> {
-        let Some(observer) = self.observer.clone() else { return self.work(record) };
+    pub fn handle(
+        &mut self,
+        record: &RunRecord<'_, RecordBatch>,
+        is_stopped: impl Fn() -> bool,
+    ) -> io::Result<bool> {
+        let Some(observer) = self.observer.clone() else { return self.work(record, is_stopped) };
         let parsed = parse(record)?;
         observer.begins(record.batch.partition, &parsed);
-        self.work(record)?;
-        observer.finished(record.batch.partition, &parsed);
-        Ok(())
+        let finished = self.work(record, is_stopped)?;
+        if finished {
+            observer.finished(record.batch.partition, &parsed);
+        }
+        Ok(finished)
     }
 
-    fn work(&mut self, record: &RunRecord<'_, RecordBatch>) -> io::Result<()> {
+    fn work(
+        &mut self,
+        record: &RunRecord<'_, RecordBatch>,
+        is_stopped: impl Fn() -> bool,
+    ) -> io::Result<bool> {
         if let Some(delay) = self.config.delay
             && !delay.max.is_zero()
         {
-            let sleep = self.draw(delay);
-            std::thread::sleep(sleep);
+            let mut left = self.draw(delay);
+            while !left.is_zero() {
+                let part = left.min(SLEEP_MAX);
+                std::thread::sleep(part);
+                if is_stopped() {
+                    return Ok(false);
+                }
+                left -= part;
+            }
         }
-        let Some(format) = &self.config.print else { return Ok(()) };
+        let Some(format) = &self.config.print else { return Ok(true) };
         let (batch, parsed) = (record.batch, parse(record)?);
         let view = RecordView {
             topic: &batch.topic,
@@ -118,7 +138,10 @@ impl Handler {
             headers: parsed.headers(),
         };
         format.render(&view, &mut self.out);
-        if self.out.len() >= OUT_BYTES_MAX { self.flush() } else { Ok(()) }
+        if self.out.len() >= OUT_BYTES_MAX {
+            self.flush()?;
+        }
+        Ok(true)
     }
 
     /// Writes what was rendered.

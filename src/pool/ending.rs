@@ -2,7 +2,7 @@
 //!
 //! In this order, whatever ends it: nothing new is fetched or joined; in each partition every record below the highest
 //! one started is finished and none beyond is started; the prefix is committed; the group is left. At the drain's limit
-//! what is unfinished stays uncommitted and comes again.
+//! what is with a worker is broken off, and what is unfinished then stays uncommitted and comes again.
 
 use std::io;
 use std::time::Duration;
@@ -49,6 +49,11 @@ pub(super) enum Ending {
         stop: Stop,
         until: Duration,
     },
+    /// Over the limit, or a worker failed: what is begun is given up, and `until` is as long as that may take.
+    GivingUp {
+        stop: Stop,
+        until: Duration,
+    },
     Closing {
         stop: Stop,
     },
@@ -61,6 +66,9 @@ pub(super) enum Ending {
 
 /// For the round in which partitions come to a member that has none, once their owners have drained.
 const HAND_OVER: Duration = Duration::from_secs(2);
+/// For handlers to let go of what they are at once nothing more is to be finished. What ends in that time is
+/// committed, or a reader of the output would see it twice.
+const GIVE_UP: Duration = Duration::from_secs(1);
 /// For the last commit.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For the last commit after a second signal.
@@ -69,7 +77,9 @@ const HURRY_TIMEOUT: Duration = Duration::from_millis(900);
 impl Engine {
     pub(super) fn ending_deadline(&self) -> Option<Duration> {
         match self.ending {
-            Ending::Draining { until, .. } | Ending::Hurrying { until, .. } => Some(until),
+            Ending::Draining { until, .. }
+            | Ending::GivingUp { until, .. }
+            | Ending::Hurrying { until, .. } => Some(until),
             Ending::No if self.config.exit_at_end && self.intakes.is_empty() && self.generation_seen => {
                 Some(self.assigned_at + self.config.revoke_timeout + HAND_OVER)
             }
@@ -97,6 +107,7 @@ impl Engine {
                 }
             }
             Ending::Draining { stop, until } => self.poll_drain(stop, until, now),
+            Ending::GivingUp { stop, until } => self.poll_giving_up(stop, until, now),
             // The last commit may have been under way before, with more time than is left now.
             Ending::Hurrying { until, .. } if until <= now => {
                 let committed = !self.shared.lock().board.has_any_news();
@@ -153,8 +164,11 @@ impl Engine {
         match self.ending {
             Ending::No => self.begin_end(stop, now),
             // The first failure decides the exit code.
-            Ending::Draining { stop: Stop::Failure(_), .. } | Ending::Closing { stop: Stop::Failure(_) } => {}
+            Ending::Draining { stop: Stop::Failure(_), .. }
+            | Ending::GivingUp { stop: Stop::Failure(_), .. }
+            | Ending::Closing { stop: Stop::Failure(_) } => {}
             Ending::Draining { until, .. } => self.ending = Ending::Draining { stop, until },
+            Ending::GivingUp { until, .. } => self.ending = Ending::GivingUp { stop, until },
             Ending::Closing { .. } => self.ending = Ending::Closing { stop },
             Ending::Hurrying { .. } => {}
         }
@@ -197,14 +211,26 @@ impl Engine {
         let mut state = self.shared.lock();
         let (left, _) = state.board.drain_left();
         // Once a worker failed nothing more is finished.
-        if left > 0 && now < until && !state.stop {
+        if left > 0 && now < until && !state.is_stopped() {
             return;
         }
-        let pending = state.board.counts().pending;
-        let snapshot = state.board.commit_snapshot();
-        state.stop = true;
+        self.shared.stop(&mut state);
         drop(state);
         self.shared.wake_all();
+        self.ending = Ending::GivingUp { stop, until: now + GIVE_UP };
+        self.poll_giving_up(stop, now + GIVE_UP, now);
+    }
+
+    /// The last commit, once no record is with a worker.
+    fn poll_giving_up(&mut self, stop: Stop, until: Duration, now: Duration) {
+        let state = self.shared.lock();
+        let counts = state.board.counts();
+        if counts.inflight > 0 && now < until {
+            return;
+        }
+        let ((left, _), pending) = (state.board.drain_left(), counts.pending);
+        let snapshot = state.board.commit_snapshot();
+        drop(state);
         self.totals.unfinished = left;
         // What a reader that went away did not get is not news to anybody.
         if left > 0 && stop != Stop::ClosedOutput {
@@ -220,7 +246,7 @@ impl Engine {
     fn hurry(&mut self, now: Duration) {
         let signal = self.signals.last;
         let mut state = self.shared.lock();
-        state.stop = true;
+        self.shared.stop(&mut state);
         let counts = state.board.counts();
         let snapshot = state.board.commit_snapshot();
         drop(state);
@@ -259,7 +285,7 @@ impl Engine {
     /// can be waited for.
     pub fn end_workers(&mut self) -> bool {
         let mut state = self.shared.lock();
-        state.stop = true;
+        self.shared.stop(&mut state);
         self.totals.processed = state.processed;
         self.totals.elapsed =
             state.first_at.map_or(Duration::ZERO, |first| state.last_at.saturating_sub(first));
@@ -272,7 +298,9 @@ impl Engine {
     /// Says the last line, after [`Engine::end_workers`].
     pub fn say_done(&self, exit: Exit) {
         let stop = match self.ending {
-            Ending::Draining { stop, .. } | Ending::Closing { stop } => stop.word(),
+            Ending::Draining { stop, .. } | Ending::GivingUp { stop, .. } | Ending::Closing { stop } => {
+                stop.word()
+            }
             Ending::Hurrying { .. } => Stop::Signal.word(),
             Ending::No => Stop::Failure(exit).word(),
         };

@@ -6,7 +6,7 @@
 //! well.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -81,8 +81,8 @@ pub struct State {
     pub board: Board<RecordBatch>,
     /// Numbers of the workers that are parked.
     pub(super) idle: Vec<u32>,
-    /// Workers end when they look next.
-    pub stop: bool,
+    /// Workers end when they look next: see [`Shared::stop`].
+    stop: bool,
     /// When to wake the network thread.
     pub attention: Attention,
     /// Records finished.
@@ -103,10 +103,19 @@ pub struct Shared {
     clock: Clock,
     /// Until when records may be started, in µs of the clock.
     lease_us: AtomicU64,
+    /// `State::stop`, for handlers that look without the lock.
+    stopped: AtomicBool,
     workers: usize,
     wake: Box<dyn Wake>,
     /// How many records a worker takes at a time: 1 where a handler can block.
     pub run_records_max: usize,
+}
+
+impl State {
+    /// Whether the workers are to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop
+    }
 }
 
 impl Shared {
@@ -132,6 +141,7 @@ impl Shared {
             }),
             clock,
             lease_us: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
             workers: workers as usize,
             wake,
             run_records_max,
@@ -161,6 +171,18 @@ impl Shared {
     /// Whether records may be started: the coordinator certainly still counts on us.
     pub fn may_start(&self) -> bool {
         self.now().as_micros() < u128::from(self.lease_us.load(Ordering::Acquire))
+    }
+
+    /// From now on nothing is begun, and what can be broken off is given up unfinished. The workers are still to be
+    /// woken.
+    pub fn stop(&self, state: &mut State) {
+        state.stop = true;
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    /// Whether a handler is to give up the record that it is at.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
     }
 
     /// Wakes as many parked workers as can find something, and releases the lock first. Where workers take runs, they

@@ -85,7 +85,9 @@ fn handle(shared: &Shared, handler: &mut Handler, worker: &mut Worker) -> io::Re
         return Ok(());
     }
     while let Some(record) = worker.next_record(shared) {
-        handler.handle(&record)?;
+        if !handler.handle(&record, || shared.is_stopped())? {
+            break;
+        }
         worker.finish_record();
     }
     // Finished means written: what a handler has gathered goes out before anything is marked.

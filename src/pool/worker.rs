@@ -55,7 +55,7 @@ impl Worker {
             let number = self.number;
             state.idle.retain(|idle| *idle != number);
         }
-        if state.stop {
+        if state.is_stopped() {
             return Next::End;
         }
         if shared.may_start() {
@@ -100,7 +100,7 @@ impl Worker {
         state.last_at = state.last_at.max(shared.now());
         if let Some(failure) = failure {
             state.failure.get_or_insert(failure);
-            state.stop = true;
+            shared.stop(&mut state);
         }
         let wake = Shared::wants_attention(&mut state);
         drop(state);
