@@ -160,8 +160,11 @@ fn group_and_handler(
 ) -> Result<(String, HandlerConfig), Usage> {
     let group = layers.pick(group, &GROUP)?;
     let HandlerFlags { delay: work_delay, print } = flags;
-    let handler =
-        (work_delay.is_some() || print.is_some()).then_some(HandlerConfig { delay: work_delay, print });
+    let handler = (work_delay.is_some() || print.is_some()).then_some(HandlerConfig {
+        delay: work_delay,
+        print,
+        command: None,
+    });
     let others: Vec<&str> =
         topics.iter().map(String::as_str).filter(|topic| *topic != lecture::TOPIC).collect();
     if others.is_empty() {
@@ -172,7 +175,7 @@ fn group_and_handler(
                     Setting { flag: "--work-delay", variable: Some(("WORK_DELAY", delay)), property: None };
                 let chosen = layers.pick(None, &setting)?;
                 let default = || delay(lecture::WORK_DELAY).map_err(Usage::new);
-                HandlerConfig { delay: Some(chosen.map_or_else(default, Ok)?), print: None }
+                HandlerConfig { delay: Some(chosen.map_or_else(default, Ok)?), print: None, command: None }
             }
         };
         return Ok((group.unwrap_or_else(|| lecture_group.to_owned()), handler));

@@ -2,7 +2,10 @@
 
 pub mod base64;
 pub mod format;
+pub mod outcome;
+pub mod policy;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -13,14 +16,58 @@ use keylane_protocol::records::Record;
 use crate::pool::run::RunRecord;
 use crate::pool::shared::RecordBatch;
 use format::{Format, RecordView};
+use outcome::ExitCodes;
 
-/// The handler that the command line chose: sleep, print, or sleep and then print. At least one is there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The handler that the command line chose: sleep, print, or sleep and then print; or a command alone. At least one is
+/// there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HandlerConfig {
     /// `--work-delay`.
     pub delay: Option<Delay>,
     /// `--print`.
     pub print: Option<Format>,
+    /// `--exec`, `--shell` or `--pipe`.
+    pub command: Option<CommandConfig>,
+}
+
+/// A handler that is a program: it can fail, see [`outcome`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandConfig {
+    /// Program and arguments, not empty; `--shell TEXT` is `/bin/sh -c TEXT`.
+    pub words: Vec<OsString>,
+    /// How it is fed.
+    pub mode: CommandMode,
+    /// Whether `{}`, `{key}` and so on are replaced in arguments: not with `--no-replace`, `--shell` or `--pipe`.
+    pub replace: bool,
+    /// `--tag`: its lines begin with topic/partition@offset.
+    pub tag: bool,
+    /// `--timeout`: the longest try.
+    pub timeout: Option<Duration>,
+    /// What its exit codes mean.
+    pub exits: ExitCodes,
+}
+
+/// How a command is fed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandMode {
+    /// A process per record, or with `--batch` per so many.
+    Exec(Option<BatchConfig>),
+    /// One long-lived process per worker.
+    Pipe {
+        /// `--pipe-depth`: records open at once, not 0.
+        depth: usize,
+    },
+}
+
+/// `--batch`, `--batch-wait`, `--batch-by`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchConfig {
+    /// Records at most, not 0.
+    pub records_max: usize,
+    /// How long the first record waits for more.
+    pub wait: Duration,
+    /// Whether a batch holds the records of one lane only.
+    pub by_key: bool,
 }
 
 /// How long `--work-delay` sleeps: drawn uniformly from `min..=max`.
@@ -35,7 +82,7 @@ pub struct Delay {
 impl HandlerConfig {
     /// Whether handling one record can take long.
     pub fn can_block(&self) -> bool {
-        self.delay.is_some_and(|delay| !delay.max.is_zero())
+        self.command.is_some() || self.delay.is_some_and(|delay| !delay.max.is_zero())
     }
 }
 

@@ -461,6 +461,11 @@ impl<B> Board<B> {
         }
     }
 
+    /// Whether the slot is assigned and draining.
+    pub fn is_draining(&self, slot: Slot) -> bool {
+        self.owned(slot).is_some_and(|owned| owned.target_end.is_some())
+    }
+
     /// Whether every record up to the drain's target is finished; true also for a slot that is not assigned, false for
     /// one that is not draining.
     pub fn drained(&self, slot: Slot) -> bool {

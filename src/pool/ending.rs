@@ -10,8 +10,9 @@ use std::time::Duration;
 use keylane_protocol::metadata::TopicPartition;
 
 use super::engine::{Engine, to_offsets};
-use super::shared::Attention;
+use super::shared::{Attention, Ends, State};
 use super::stats::rate;
+use super::tries::Outcomes;
 use crate::cli::Verbosity;
 use crate::exit::Exit;
 
@@ -121,7 +122,7 @@ impl Engine {
     fn reached_count(&self) -> bool {
         let Some(count) = self.config.count else { return false };
         let state = self.shared.lock();
-        state.processed >= count && state.board.is_idle()
+        state.passed() >= count && state.board.is_idle()
     }
 
     /// Whether everything before the damage is finished: a restart then meets it first.
@@ -163,29 +164,50 @@ impl Engine {
         }
         match self.ending {
             Ending::No => self.begin_end(stop, now),
-            // The first failure decides the exit code.
-            Ending::Draining { stop: Stop::Failure(_), .. }
-            | Ending::GivingUp { stop: Stop::Failure(_), .. }
-            | Ending::Closing { stop: Stop::Failure(_) } => {}
-            Ending::Draining { until, .. } => self.ending = Ending::Draining { stop, until },
-            Ending::GivingUp { until, .. } => self.ending = Ending::GivingUp { stop, until },
-            Ending::Closing { .. } => self.ending = Ending::Closing { stop },
-            Ending::Hurrying { .. } => {}
+            _ => self.change_stop(stop),
+        }
+    }
+
+    /// A failure while the run ends already.
+    pub(super) fn fail(&mut self, exit: Exit) {
+        self.change_stop(Stop::Failure(exit));
+    }
+
+    /// The first failure decides the exit code.
+    fn change_stop(&mut self, new: Stop) {
+        match &mut self.ending {
+            Ending::Draining { stop, .. } | Ending::GivingUp { stop, .. } | Ending::Closing { stop } => {
+                if !matches!(stop, Stop::Failure(_)) {
+                    *stop = new;
+                }
+            }
+            Ending::No | Ending::Hurrying { .. } => {}
         }
     }
 
     pub(super) fn begin_end(&mut self, stop: Stop, now: Duration) {
+        self.begin_end_within(stop, self.config.drain_timeout, now);
+    }
+
+    pub(super) fn begin_end_within(&mut self, stop: Stop, limit: Duration, now: Duration) {
+        let until = now + limit;
         self.consumer.stop();
         let mut state = self.shared.lock();
         state.board.freeze_all();
         state.attention = Attention::Always;
+        let State { board, ends, .. } = &mut *state;
+        for slot in board.assigned() {
+            let own = Ends::before(until, now);
+            ends.entry(slot).and_modify(|ends| *ends = ends.earlier(own)).or_insert(own);
+        }
         drop(state);
+        self.shared.wake_every_worker();
         for intake in self.intakes.values_mut() {
             intake.clear();
         }
-        self.ending = Ending::Draining { stop, until: now + self.config.drain_timeout };
+        self.ending = Ending::Draining { stop, until };
         self.say_draining(now);
-        self.poll_drain(stop, now + self.config.drain_timeout, now);
+        self.poll_drain(stop, until, now);
     }
 
     /// `draining: R records in P partitions, 22s left; signal again to stop now`
@@ -215,8 +237,10 @@ impl Engine {
             return;
         }
         self.shared.stop(&mut state);
+        let State { board, tries, .. } = &mut *state;
+        tries.give_up_all(board);
         drop(state);
-        self.shared.wake_all();
+        self.shared.wake_every_worker();
         self.ending = Ending::GivingUp { stop, until: now + GIVE_UP };
         self.poll_giving_up(stop, now + GIVE_UP, now);
     }
@@ -247,10 +271,13 @@ impl Engine {
         let signal = self.signals.last;
         let mut state = self.shared.lock();
         self.shared.stop(&mut state);
+        let State { board, tries, .. } = &mut *state;
+        tries.give_up_all(board);
         let counts = state.board.counts();
         let snapshot = state.board.commit_snapshot();
         drop(state);
         self.totals.unfinished = counts.inflight;
+        self.shared.wake_every_worker();
         self.consumer.stop();
         self.ending = Ending::Hurrying { signal, until: now + HURRY_TIMEOUT };
         self.consumer.close(to_offsets(snapshot), now + HURRY_TIMEOUT, now);
@@ -269,6 +296,11 @@ impl Engine {
                 _ => Exit::Terminate,
             },
             Ending::Closing { stop: Stop::Failure(exit) } => exit,
+            Ending::Closing { stop: Stop::End | Stop::Count }
+                if clean && self.totals.outcomes.failed() > 0 =>
+            {
+                Exit::Partly
+            }
             Ending::Closing { stop: Stop::End | Stop::Count } if clean => Exit::Done,
             // What the reader did not take is unfinished, and that is no error.
             Ending::Closing { stop: Stop::ClosedOutput } if committed => Exit::Done,
@@ -287,11 +319,12 @@ impl Engine {
         let mut state = self.shared.lock();
         self.shared.stop(&mut state);
         self.totals.processed = state.processed;
+        self.totals.outcomes = state.outcomes();
         self.totals.elapsed =
             state.first_at.map_or(Duration::ZERO, |first| state.last_at.saturating_sub(first));
         let idle = state.board.is_idle();
         drop(state);
-        self.shared.wake_all();
+        self.shared.wake_every_worker();
         idle
     }
 
@@ -306,18 +339,19 @@ impl Engine {
         };
         let totals = &self.totals;
         let (seconds, rate) = (totals.elapsed.as_secs_f64(), rate(totals.processed, totals.elapsed));
+        let Outcomes { retried, dead_lettered, skipped } = totals.outcomes;
         let text = format!(
-            "done: processed={} seconds={seconds:.3} rate={rate:.1}/s retried=0 dead-lettered=0 skipped=0 \
-             unfinished={} commits={} rebalances={} stop={stop}",
+            "done: processed={} seconds={seconds:.3} rate={rate:.1}/s retried={retried} dead-lettered={dead_lettered} \
+             skipped={skipped} unfinished={} commits={} rebalances={} stop={stop}",
             totals.processed, totals.unfinished, totals.commits, totals.rebalances
         );
         let fields = vec![
             ("processed", totals.processed.into()),
             ("seconds", seconds.into()),
             ("rate", rate.into()),
-            ("retried", 0.into()),
-            ("dead_lettered", 0.into()),
-            ("skipped", 0.into()),
+            ("retried", retried.into()),
+            ("dead_lettered", dead_lettered.into()),
+            ("skipped", skipped.into()),
             ("unfinished", totals.unfinished.into()),
             ("commits", totals.commits.into()),
             ("rebalances", totals.rebalances.into()),

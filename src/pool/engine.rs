@@ -17,13 +17,15 @@ use serde_json::Value;
 
 use super::batch::Released;
 use super::board::{Commit, Slot};
-use super::ending::Ending;
+use super::ending::{Ending, Stop};
 use super::intake::{Intake, Spares};
 use super::route::{NullKey, Router, Routing};
-use super::shared::{Attention, Failure, RecordBatch, Shared};
+use super::shared::{Attention, Ends, Failure, RecordBatch, Shared, State};
 use super::stats::{Limit, Totals, rate};
+use super::verdicts::Letterbox;
 use crate::cli::Verbosity;
 use crate::exit::Exit;
+use crate::handler::policy::Halt;
 use crate::report::{Fields, Report};
 
 /// When offsets are committed.
@@ -114,6 +116,8 @@ pub struct Engine {
     pub(super) fill_again: bool,
     /// A partition or topic that cannot be read on: the run ends at it.
     pub(super) damaged: Option<Error>,
+    pub(super) letterbox: Option<Box<dyn Letterbox>>,
+    pub(super) halt: Option<Halt>,
 }
 
 /// The signals that came.
@@ -163,6 +167,8 @@ impl Engine {
             waited_for_broker: false,
             fill_again: false,
             damaged: None,
+            letterbox: None,
+            halt: None,
             config,
         }
     }
@@ -194,6 +200,7 @@ impl Engine {
             self.shared.set_lease(lease);
         }
         self.take_failures(now);
+        self.poll_tries(now);
         self.poll_revoking(now);
         self.fill();
         self.poll_commit(now);
@@ -211,7 +218,8 @@ impl Engine {
         }
         // Once the last commit is under way the timer is not looked at any more, and would spin the loop.
         let commit = self.commit_due.filter(|_| self.may_commit());
-        [commit, self.stats_due, revoking, start, self.ending_deadline()].into_iter().flatten().min()
+        let (ending, tries) = (self.ending_deadline(), self.tries_deadline());
+        [commit, self.stats_due, revoking, start, ending, tries].into_iter().flatten().min()
     }
 
     // ---- consumer events ----
@@ -220,7 +228,7 @@ impl Engine {
     fn on_event(&mut self, event: Event, now: Duration) -> Option<Exit> {
         match event {
             Event::Assigned { generation, added, kept } => self.on_assigned(generation, added, &kept, now),
-            Event::Revoke { partitions, deadline } => self.on_revoke(partitions, deadline),
+            Event::Revoke { partitions, deadline } => self.on_revoke(partitions, deadline, now),
             Event::Revoked(partitions) => self.on_gone("revoked", &partitions, None),
             Event::Lost(partitions, reason) => self.on_gone("lost", &partitions, Some(reason)),
             Event::Fetched { at, batches, bytes } => self.on_fetched(&at, batches, bytes),
@@ -314,18 +322,21 @@ impl Engine {
         self.consumer.set_fetch_limits(answer, partition);
     }
 
-    fn on_revoke(&mut self, partitions: Vec<TopicPartition>, deadline: Duration) {
+    fn on_revoke(&mut self, partitions: Vec<TopicPartition>, deadline: Duration, now: Duration) {
         let mut slots = Vec::new();
+        let ends = Ends::before(deadline, now);
         let mut state = self.shared.lock();
         for at in partitions {
             if let Some(intake) = self.intakes.get_mut(&at) {
                 state.board.freeze(intake.slot());
                 intake.clear();
+                state.ends.insert(intake.slot(), ends);
                 slots.push((at, intake.slot()));
             }
         }
         state.attention = Attention::Always;
         drop(state);
+        self.shared.wake_every_worker();
         self.revoking = Some(Revoking { slots, deadline });
     }
 
@@ -375,9 +386,13 @@ impl Engine {
         for at in partitions {
             if let Some(intake) = self.intakes.remove(at) {
                 state.board.revoke(intake.slot());
+                state.ends.remove(&intake.slot());
             }
         }
+        let State { board, tries, .. } = &mut *state;
+        tries.give_up_gone(board);
         drop(state);
+        self.shared.wake_every_worker();
         let why = match reason {
             None => "",
             Some(LostReason::UnknownMember) => {
@@ -427,6 +442,8 @@ impl Engine {
             let slot = intake.slot();
             let mut state = self.shared.lock();
             state.board.reset(slot, position.offset, position.epoch);
+            let State { board, tries, .. } = &mut *state;
+            tries.give_up_gone(board);
             // A partition on its way out stays so: thawed, it would hold up the rebalance to its limit.
             if self.revoking.as_ref().is_some_and(|revoking| revoking.slots.iter().any(|(_, s)| *s == slot)) {
                 state.board.freeze(slot);
@@ -449,8 +466,16 @@ impl Engine {
 
     fn take_failures(&mut self, now: Duration) {
         let failure = self.shared.lock().failure.take();
-        if let Some(Failure::Output(error)) = failure {
-            self.on_output_failure(&error, now);
+        match failure {
+            Some(Failure::Output(error)) => self.on_output_failure(&error, now),
+            Some(Failure::Handler(exit, what)) => {
+                self.report.error(what);
+                match self.ending {
+                    Ending::No => self.begin_end(Stop::Failure(exit), now),
+                    _ => self.fail(exit),
+                }
+            }
+            None => {}
         }
     }
 

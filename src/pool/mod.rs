@@ -24,6 +24,8 @@ mod starting;
 mod stats;
 mod threads;
 pub mod tracker;
+pub mod tries;
+mod verdicts;
 pub mod worker;
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! is woken and what time it is come from outside ([`Wake`], [`Clock`]), so that all of it runs on a virtual clock as
 //! well.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,13 @@ use std::time::{Duration, Instant};
 
 use keylane_protocol::records::{BatchHeader, Payload};
 
-use super::board::Board;
+use super::board::{Board, Slot};
+use super::run::Run;
+use super::tries::{Judged, Outcomes, Tries, Try};
+use super::worker::Next;
+use crate::exit::Exit;
+use crate::handler::outcome::{End, Failed, Kind, Outcome};
+use crate::handler::policy::{Policy, Verdict};
 
 /// What time it is.
 #[derive(Clone, Debug)]
@@ -72,6 +79,49 @@ pub enum Attention {
 pub enum Failure {
     /// Writing the handler's output failed.
     Output(io::Error),
+    /// A handler cannot be run, whatever the record, or something else that it needs failed: what to say.
+    Handler(Exit, String),
+}
+
+/// When what runs is to be broken off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// A child's group is sent TERM then.
+    pub term_at: Duration,
+    /// And KILL.
+    pub kill_at: Duration,
+}
+
+/// From TERM to KILL where nothing else sets a limit.
+pub const KILL_AFTER: Duration = Duration::from_secs(2);
+
+impl Ends {
+    /// At once.
+    const NOW: Ends = Ends { term_at: Duration::ZERO, kill_at: Duration::ZERO };
+
+    /// Whichever is over first.
+    pub(super) fn earlier(self, other: Ends) -> Ends {
+        if other.kill_at < self.kill_at { other } else { self }
+    }
+
+    /// In time for a drain from `now` until `until`: TERM 3 s before, KILL 1 s before, sooner in a short drain.
+    pub(super) fn before(until: Duration, now: Duration) -> Ends {
+        let drain = until.saturating_sub(now);
+        let term = Duration::from_secs(3).min(drain / 2);
+        let kill = Duration::from_secs(1).min(drain / 4);
+        Ends { term_at: until - term, kill_at: until - kill }
+    }
+}
+
+/// What a worker that takes tries can do with.
+#[derive(Clone, Copy, Debug)]
+pub struct Want {
+    /// Tries that it has open already.
+    pub open: usize,
+    /// Tries that it takes at most now.
+    pub tries_max: usize,
+    /// Records of a try at most.
+    pub records_max: usize,
 }
 
 /// Everything behind the mutex.
@@ -95,6 +145,10 @@ pub struct State {
     pub last_at: Duration,
     /// The first failure of a worker.
     pub failure: Option<Failure>,
+    /// Records that failed and what becomes of them.
+    pub(super) tries: Tries,
+    /// When what runs of a slot is to be broken off, while it drains.
+    pub(super) ends: BTreeMap<Slot, Ends>,
 }
 
 /// The shared part of a pool.
@@ -115,6 +169,16 @@ impl State {
     /// Whether the workers are to end.
     pub fn is_stopped(&self) -> bool {
         self.stop
+    }
+
+    /// Records that a commit may pass: finished, dead-lettered or skipped.
+    pub(super) fn passed(&self) -> u64 {
+        self.processed + self.tries.outcomes.failed()
+    }
+
+    /// What became of records that failed.
+    pub fn outcomes(&self) -> Outcomes {
+        self.tries.outcomes
     }
 }
 
@@ -138,6 +202,8 @@ impl Shared {
                 first_at: None,
                 last_at: Duration::ZERO,
                 failure: None,
+                tries: Tries::new(Policy::default(), 0),
+                ends: BTreeMap::new(),
             }),
             clock,
             lease_us: AtomicU64::new(0),
@@ -146,6 +212,12 @@ impl Shared {
             wake,
             run_records_max,
         }
+    }
+
+    /// What becomes of records that fail; `seed` is for the jitter of delays.
+    pub fn set_policy(&mut self, policy: Policy, seed: u64) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        state.tries = Tries::new(policy, seed);
     }
 
     /// Takes the lock. A panic elsewhere ends the process, so poison is never seen in a release build.
@@ -189,10 +261,12 @@ impl Shared {
     /// are let sleep until there is a run for them, or `all` is said: waking one costs more than many records.
     pub fn wake_workers(&self, mut state: MutexGuard<'_, State>, all: bool) {
         let mut woken: Vec<u32> = Vec::new();
-        let State { board, idle, .. } = &mut *state;
+        let State { board, idle, tries, .. } = &mut *state;
         if board.has_fixed_workers() {
+            let mut due = tries.due.len();
             idle.retain(|worker| {
-                let wake = board.has_work(*worker);
+                let wake = board.has_work(*worker) || due > 0;
+                due = due.saturating_sub(1);
                 if wake {
                     woken.push(*worker);
                 }
@@ -206,7 +280,7 @@ impl Shared {
                 let runs = if all { board.queued().div_ceil(max) } else { board.queued() / max };
                 usize::try_from(runs).unwrap_or(usize::MAX).min(board.ready()).saturating_sub(busy)
             } else {
-                board.ready()
+                board.ready() + tries.due.len()
             };
             for _ in 0..wanted.min(idle.len()) {
                 woken.extend(idle.pop());
@@ -214,6 +288,120 @@ impl Shared {
         }
         drop(state);
         self.wake_each(&woken);
+    }
+
+    /// Takes tries for a worker whose handler can fail: those whose next try is due first. With [`Next::Wait`] it is
+    /// woken when there are more.
+    pub fn take_tries(&self, worker: u32, want: Want, into: &mut Vec<Try>) -> Next {
+        let mut state = self.lock();
+        state.idle.retain(|idle| *idle != worker);
+        if state.stop {
+            return Next::End;
+        }
+        let before = into.len();
+        if self.may_start() {
+            let State { board, tries, .. } = &mut *state;
+            while into.len() - before < want.tries_max {
+                let open = want.open + into.len() - before;
+                match tries.due.front() {
+                    // It waits for the others to end, and new ones wait for it.
+                    Some(first) if first.alone && open > 0 => break,
+                    Some(_) => into.extend(tries.due.pop_front().inspect(|_| tries.outcomes.retried += 1)),
+                    None => {
+                        let mut run = Run::new();
+                        board.take(worker, want.records_max, &mut run);
+                        if run.is_empty() {
+                            break;
+                        }
+                        into.push(Try::new(run));
+                    }
+                }
+            }
+        }
+        if into.len() > before {
+            state.first_at.get_or_insert_with(|| self.now());
+            return Next::Handle;
+        }
+        state.idle.push(worker);
+        Next::Wait
+    }
+
+    /// Takes the outcomes of tries, all at once. A failure ends the work of all workers.
+    pub fn settle(&self, settled: &mut Vec<(Try, Outcome)>, failure: Option<Failure>) {
+        if settled.is_empty() && failure.is_none() {
+            return;
+        }
+        let now = self.now();
+        let mut state = self.lock();
+        let State { board, tries, .. } = &mut *state;
+        let due_before = tries.next_due();
+        let mut finished = 0;
+        for (tried, outcome) in settled.drain(..) {
+            finished += tries.settle(board, tried, outcome, now);
+        }
+        let engine = tries.next_due() != due_before || !tries.judged.is_empty();
+        let workers = !tries.due.is_empty();
+        state.processed += finished;
+        state.last_at = state.last_at.max(now);
+        if let Some(failure) = failure {
+            state.failure.get_or_insert(failure);
+            self.stop(&mut state);
+        }
+        let engine = Shared::wants_attention(&mut state) || engine;
+        if workers {
+            self.wake_workers(state, true)
+        } else {
+            drop(state)
+        }
+        if engine {
+            self.wake_engine();
+        }
+    }
+
+    /// A dead letter is acknowledged, or refused for good.
+    pub fn letter_done(&self, judged: Judged, refused: Option<String>) {
+        let mut state = self.lock();
+        let State { board, tries, .. } = &mut *state;
+        match refused {
+            None => {
+                let Judged { mut tried, .. } = judged;
+                let records = tried.len();
+                tries.outcomes.dead_lettered += records as u64;
+                board.complete(&mut tried.run, records);
+                state.last_at = state.last_at.max(self.now());
+            }
+            Some(reason) => {
+                let failed = Failed { kind: Kind::Reject, end: End::Answer, reason, counts: true };
+                tries.judged.push(Judged { failed, verdict: Verdict::Stop(Exit::Record), ..judged });
+            }
+        }
+        let ready = state.board.ready() > 0;
+        if ready {
+            self.wake_workers(state, true)
+        } else {
+            drop(state)
+        }
+        self.wake_engine();
+    }
+
+    /// When a try is to be broken off, if its end is known: its partition drains or is gone, or the run is over.
+    pub fn ends_of(&self, tried: &Try) -> Option<Ends> {
+        let state = self.lock();
+        if state.stop {
+            return Some(Ends::NOW);
+        }
+        let ends = tried.places().filter_map(|(slot, assignment)| {
+            if state.board.assignment(slot) != Some(assignment) {
+                return Some(Ends { kill_at: self.now() + KILL_AFTER, ..Ends::NOW });
+            }
+            state.ends.get(&slot).copied()
+        });
+        ends.min_by_key(|ends| ends.kill_at)
+    }
+
+    /// Wakes every worker, parked or at work, to look at [`Shared::ends_of`].
+    pub fn wake_every_worker(&self) {
+        (0..self.workers as u32).for_each(|worker| self.wake.wake_worker(worker));
     }
 
     /// Wakes every parked worker.

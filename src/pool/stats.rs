@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::board::Counts;
+use super::tries::Outcomes;
 
 /// What the work waits for, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,8 @@ impl Limit {
 pub(super) struct Totals {
     /// Records finished.
     pub(super) processed: u64,
+    /// What became of those that failed.
+    pub(super) outcomes: Outcomes,
     /// Commits that were stored.
     pub(super) commits: u64,
     /// Assignments after the first.

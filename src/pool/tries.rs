@@ -1,0 +1,279 @@
+//! Records in the hands of handlers that can fail: tried, waiting for their next try, or waiting to be passed.
+//!
+//! A [`Try`] keeps its run, so its lane waits for it while every other lane goes on. Guarantees: a try is at one place
+//! at a time (with a worker, here, or with the dead letters); what a try belongs to decides when it is to be broken off
+//! ([`Shared::limit_of`](super::shared::Shared::limit_of)); what is given up is dropped or queued again by the board.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::board::{Board, Slot};
+use super::run::{Run, RunRecord};
+use super::shared::RecordBatch;
+use super::tracker::Assignment;
+use crate::handler::outcome::{Failed, Kind, Outcome};
+use crate::handler::policy::{Policy, Verdict};
+
+/// One record, or with `--batch` several of which all have one outcome, on the way to that outcome.
+#[derive(Debug)]
+pub struct Try {
+    pub(super) run: Run<RecordBatch>,
+    /// Number of this try, from 1.
+    pub attempt: u32,
+    /// Ordinary failures that count so far.
+    pub(super) counted: u32,
+    /// It was open in a child that died together with others: it is to be tried with no other open beside it.
+    pub alone: bool,
+}
+
+impl Try {
+    pub(super) fn new(run: Run<RecordBatch>) -> Try {
+        Try { run, attempt: 1, counted: 0, alone: false }
+    }
+
+    /// Its records in the order to handle them in; at least one.
+    pub fn records(&self) -> impl Iterator<Item = RunRecord<'_, RecordBatch>> {
+        self.run.iter()
+    }
+
+    /// The first record.
+    pub fn first(&self) -> RunRecord<'_, RecordBatch> {
+        self.run.get(0).expect("a try has a record")
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> usize {
+        self.run.len()
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        self.run.is_empty()
+    }
+
+    /// The assignments that its records belong to.
+    pub(super) fn places(&self) -> impl Iterator<Item = (Slot, Assignment)> {
+        let mut last = None;
+        self.records().filter_map(move |record| {
+            let place = (record.slot, record.assignment);
+            (last.replace(place) != Some(place)).then_some(place)
+        })
+    }
+
+    /// `topic/partition@offset` of the first record, and how many follow.
+    pub fn name(&self) -> String {
+        let first = self.first();
+        let name = format!("{}/{}@{}", first.batch.topic, first.batch.partition, first.offset);
+        match self.len() {
+            1 => name,
+            more => format!("{name} and {} after it", more - 1),
+        }
+    }
+}
+
+/// A record that failed for good, on its way to what the policy says.
+#[derive(Debug)]
+pub struct Judged {
+    /// The record.
+    pub tried: Try,
+    /// Its last failure.
+    pub failed: Failed,
+    /// Stop or DeadLetter.
+    pub verdict: Verdict,
+}
+
+/// How many records came to what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// Tries after the first ones.
+    pub retried: u64,
+    /// Records whose copy in the dead-letter topic is acknowledged.
+    pub dead_lettered: u64,
+    /// Records passed by `--on-fail skip`.
+    pub skipped: u64,
+}
+
+impl Outcomes {
+    /// Records passed though they failed.
+    pub fn failed(&self) -> u64 {
+        self.dead_lettered + self.skipped
+    }
+}
+
+/// What a try waits for.
+#[derive(Debug)]
+enum Waits {
+    /// Its next try.
+    Again,
+    /// Whether a signal comes that its child's end would be explained by.
+    Verdict(Failed),
+}
+
+/// A child that ended by a signal may have been sent the one that is about to reach keylane itself: its end is judged
+/// when that would have come.
+const SIGNAL_WAIT: Duration = Duration::from_millis(250);
+
+/// All tries that are with no worker.
+#[derive(Debug)]
+pub(super) struct Tries {
+    policy: Policy,
+    random: u64,
+    waiting: BTreeMap<(Duration, u64), (Try, Waits)>,
+    entered: u64,
+    /// To be taken by the next worker.
+    pub(super) due: VecDeque<Try>,
+    /// For the engine.
+    pub(super) judged: Vec<Judged>,
+    pub(super) outcomes: Outcomes,
+}
+
+impl Tries {
+    pub(super) fn new(policy: Policy, seed: u64) -> Tries {
+        Tries {
+            policy,
+            random: seed | 1,
+            waiting: BTreeMap::new(),
+            entered: 0,
+            due: VecDeque::new(),
+            judged: Vec::new(),
+            outcomes: Outcomes::default(),
+        }
+    }
+
+    /// When the first of those that wait is due.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        self.waiting.keys().next().map(|(due, _)| *due)
+    }
+
+    /// Takes the outcome of a try. Returns how many records are finished by it.
+    pub(super) fn settle(
+        &mut self,
+        board: &mut Board<RecordBatch>,
+        mut tried: Try,
+        outcome: Outcome,
+        now: Duration,
+    ) -> u64 {
+        match outcome {
+            Outcome::Done => {
+                let records = tried.len();
+                board.complete(&mut tried.run, records);
+                records as u64
+            }
+            Outcome::Unfinished => {
+                // Where nothing ends it was no fault of the record, and it is tried again with its number.
+                let ends = tried.places().any(|(slot, assignment)| {
+                    board.assignment(slot) != Some(assignment) || board.is_draining(slot)
+                });
+                if ends {
+                    give_up(board, tried)
+                } else {
+                    self.due.push_back(tried)
+                }
+                0
+            }
+            Outcome::Failed(failed) => {
+                if failed.end.is_by_stop_signal() {
+                    self.wait(now + SIGNAL_WAIT, tried, Waits::Verdict(failed));
+                } else {
+                    self.judge(board, tried, failed, now);
+                }
+                0
+            }
+        }
+    }
+
+    fn judge(&mut self, board: &mut Board<RecordBatch>, mut tried: Try, failed: Failed, now: Duration) {
+        if !failed.counts {
+            tried.alone = true;
+            tried.attempt = tried.attempt.saturating_add(1);
+            return self.due.push_back(tried);
+        }
+        tried.counted += u32::from(failed.kind == Kind::Ordinary);
+        let random = self.draw();
+        match self.policy.judge(&failed, tried.attempt, tried.counted, random) {
+            Verdict::Again(delay) => {
+                tried.attempt = tried.attempt.saturating_add(1);
+                self.wait(now + delay, tried, Waits::Again);
+            }
+            Verdict::Skip => {
+                let records = tried.len();
+                self.outcomes.skipped += records as u64;
+                board.complete(&mut tried.run, records);
+            }
+            verdict => self.judged.push(Judged { tried, failed, verdict }),
+        }
+    }
+
+    fn wait(&mut self, due: Duration, tried: Try, waits: Waits) {
+        self.entered += 1;
+        self.waiting.insert((due, self.entered), (tried, waits));
+    }
+
+    /// Moves on what is due. Returns how many tries became ready for a worker.
+    pub(super) fn ripen(&mut self, board: &mut Board<RecordBatch>, now: Duration) -> usize {
+        let before = self.due.len();
+        while let Some(first) = self.waiting.first_entry()
+            && first.key().0 <= now
+        {
+            match first.remove() {
+                (tried, Waits::Again) => self.due.push_back(tried),
+                (tried, Waits::Verdict(failed)) => self.judge(board, tried, failed, now),
+            }
+        }
+        self.due.len().saturating_sub(before)
+    }
+
+    /// Gives up what cannot be finished before its partition's drain is over: `limit` of a place is when, if it drains.
+    /// The end of a child by a signal is explained by now.
+    pub(super) fn give_up_late(
+        &mut self,
+        board: &mut Board<RecordBatch>,
+        limit: impl Fn(Slot) -> Option<Duration>,
+    ) {
+        let late = self.waiting.extract_if(.., |(due, _), (tried, waits)| {
+            let verdict = matches!(waits, Waits::Verdict(_));
+            tried.places().any(|(slot, _)| limit(slot).is_some_and(|limit| verdict || *due > limit))
+        });
+        let late: Vec<Try> = late.map(|(_, (tried, _))| tried).collect();
+        late.into_iter().for_each(|tried| give_up(board, tried));
+    }
+
+    /// Gives up what belongs to an assignment that has ended.
+    pub(super) fn give_up_gone(&mut self, board: &mut Board<RecordBatch>) {
+        let gone =
+            |tried: &Try| tried.places().any(|(slot, assignment)| board.assignment(slot) != Some(assignment));
+        let mut out: Vec<Try> =
+            self.waiting.extract_if(.., |_, (tried, _)| gone(tried)).map(|(_, (tried, _))| tried).collect();
+        for tried in std::mem::take(&mut self.due) {
+            if gone(&tried) { out.push(tried) } else { self.due.push_back(tried) }
+        }
+        for judged in std::mem::take(&mut self.judged) {
+            if gone(&judged.tried) { out.push(judged.tried) } else { self.judged.push(judged) }
+        }
+        out.into_iter().for_each(|tried| give_up(board, tried));
+    }
+
+    /// Gives up all.
+    pub(super) fn give_up_all(&mut self, board: &mut Board<RecordBatch>) {
+        let waiting = std::mem::take(&mut self.waiting).into_values().map(|(tried, _)| tried);
+        let judged = std::mem::take(&mut self.judged).into_iter().map(|judged| judged.tried);
+        waiting.chain(std::mem::take(&mut self.due)).chain(judged).for_each(|tried| give_up(board, tried));
+    }
+
+    fn draw(&mut self) -> u64 {
+        // splitmix64: jitter is all that is wanted.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// The record stays unfinished: the drain, if there is one, stops short of it; else it is queued again in front.
+pub(super) fn give_up(board: &mut Board<RecordBatch>, mut tried: Try) {
+    for record in tried.run.iter() {
+        board.stop_short(record.slot, record.assignment, record.ordinal);
+    }
+    board.complete(&mut tried.run, 0);
+}
