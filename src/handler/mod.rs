@@ -2,6 +2,7 @@
 
 pub mod base64;
 pub mod format;
+pub mod joblog;
 pub mod outcome;
 pub mod policy;
 
