@@ -5,6 +5,7 @@ pub mod broker;
 pub mod cli;
 #[cfg(feature = "broker")]
 pub mod demo;
+pub mod dlq;
 pub mod driver;
 pub mod exit;
 pub mod group;

@@ -15,6 +15,7 @@ pub mod hash;
 mod intake;
 mod items;
 pub mod lanes;
+mod letters;
 pub mod role;
 pub mod route;
 pub mod run;

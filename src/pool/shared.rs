@@ -371,7 +371,7 @@ impl Shared {
                 state.last_at = state.last_at.max(self.now());
             }
             Some(reason) => {
-                let failed = Failed { kind: Kind::Reject, end: End::Answer, reason, counts: true };
+                let failed = Failed { kind: Kind::Ordinary, end: End::Answer, reason, counts: true };
                 tries.judged.push(Judged { failed, verdict: Verdict::Stop(Exit::Record), ..judged });
             }
         }

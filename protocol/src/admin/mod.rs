@@ -14,13 +14,14 @@ use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableT
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_configs_response::DescribeConfigsResponse;
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use kafka_protocol::messages::{
     ConsumerGroupDescribeRequest, CreateTopicsRequest, DeleteGroupsRequest, DeleteTopicsRequest,
     DescribeConfigsRequest, DescribeGroupsRequest, GroupId, ListGroupsRequest, ListGroupsResponse,
-    ListOffsetsResponse, OffsetCommitRequest, OffsetFetchResponse, TopicName,
+    ListOffsetsResponse, MetadataRequest, OffsetCommitRequest, OffsetFetchResponse, TopicName,
 };
 
 use crate::api::{Api, Request, Response, text};
@@ -91,6 +92,8 @@ pub enum Question {
     DeleteTopic(String, Duration),
     /// The configuration of a topic where it differs from Kafka's defaults.
     TopicConfigs(String),
+    /// Whether a topic is there, and whether we may write to it (KIP-430).
+    TopicAccess(String),
 }
 
 /// What a broker answers.
@@ -106,8 +109,19 @@ pub enum Answer {
     Offsets(BTreeMap<TopicPartition, Result<Option<i64>, Error>>),
     /// To [`Question::TopicConfigs`].
     Configs(Vec<(String, String)>),
+    /// To [`Question::TopicAccess`].
+    Access(TopicAccess),
     /// It was done.
     Done,
+}
+
+/// A topic that is there, and what we may do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopicAccess {
+    /// Number of its partitions.
+    pub partitions: usize,
+    /// Whether it may be written; none: the broker does not tell.
+    pub may_write: Option<bool>,
 }
 
 impl Question {
@@ -124,6 +138,7 @@ impl Question {
             Question::CreateTopic(..) => Api::CreateTopics,
             Question::DeleteTopic(..) => Api::DeleteTopics,
             Question::TopicConfigs(_) => Api::DescribeConfigs,
+            Question::TopicAccess(_) => Api::Metadata,
         }
     }
 
@@ -160,6 +175,13 @@ impl Question {
                         .with_resource_name(text(name))
                         .with_configuration_keys(None),
                 ])
+                .into(),
+            Question::TopicAccess(name) => MetadataRequest::default()
+                .with_topics(Some(vec![
+                    MetadataRequestTopic::default().with_name(Some(TopicName(text(name)))),
+                ]))
+                .with_allow_auto_topic_creation(false)
+                .with_include_topic_authorized_operations(true)
                 .into(),
         }
     }
@@ -229,6 +251,16 @@ impl Question {
                 Ok(configs) => Ok(Answer::Configs(configs)),
                 Err((code, message)) => Err(refuse(code, message)),
             },
+            Response::Metadata(response) => {
+                let topic = response.topics.first().ok_or_else(missing)?;
+                match topic.error_code {
+                    code::NONE => Ok(Answer::Access(TopicAccess {
+                        partitions: topic.partitions.len(),
+                        may_write: may_write(topic.topic_authorized_operations),
+                    })),
+                    code => Err(refuse(code, None)),
+                }
+            }
             other => unreachable!("{} answers {}", other.api(), self.api()),
         }
     }
@@ -244,7 +276,8 @@ impl Question {
             | Question::DeleteGroup(group) => error.at_group(group),
             Question::CreateTopic(NewTopic { name, .. }, _)
             | Question::DeleteTopic(name, _)
-            | Question::TopicConfigs(name) => error.at_topic(name),
+            | Question::TopicConfigs(name)
+            | Question::TopicAccess(name) => error.at_topic(name),
             Question::ListGroups | Question::ListOffsets { .. } => error,
         }
     }
@@ -254,6 +287,13 @@ impl Question {
 const RESOURCE_TOPIC: i8 = 2;
 /// Kafka's number for a value that is Kafka's own default, in DescribeConfigs.
 const SOURCE_DEFAULT: i8 = 5;
+
+/// Reads a set of operations as Kafka writes it: a bit per `AclOperation`, of which WRITE is number 4. A broker that does
+/// not tell leaves the smallest number there.
+fn may_write(operations: i32) -> Option<bool> {
+    const WRITE: i32 = 1 << 4;
+    (operations != i32::MIN).then_some(operations & WRITE != 0)
+}
 
 fn milliseconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)

@@ -122,6 +122,11 @@ impl Producer {
         self.accumulator.next_delivery()
     }
 
+    /// See [`Accumulator::retry_error`].
+    pub fn retry_error(&self) -> Option<&Error> {
+        self.accumulator.retry_error()
+    }
+
     /// Whether every record is resolved.
     pub fn is_empty(&self) -> bool {
         self.accumulator.is_empty()

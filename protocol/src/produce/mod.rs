@@ -275,6 +275,11 @@ impl Accumulator {
         self.deliveries.pop_front()
     }
 
+    /// Why something that was sent is to be sent again, of the first partition of which that is so.
+    pub fn retry_error(&self) -> Option<&Error> {
+        self.partitions.iter().find_map(|partition| partition.last_error.as_ref())
+    }
+
     /// Whether InitProducerId must be asked: without an id nothing idempotent is sent.
     pub fn wants_identity(&self) -> bool {
         self.rules.idempotent && self.source == Source::Wanted

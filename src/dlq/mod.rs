@@ -1,0 +1,3 @@
+//! Dead letters after the fact: `dlq list|replay`.
+
+pub(crate) mod letter;
