@@ -6,6 +6,7 @@ use keylane_protocol::client::admin::{self, Admin};
 use keylane_protocol::client::consumer::{self, Consumer};
 use keylane_protocol::client::net::Net;
 use keylane_protocol::client::producer::{Producer, ProducerTag};
+use keylane_protocol::client::reader::{self, Reader};
 
 use super::Client;
 
@@ -54,5 +55,21 @@ impl Client for Producer {
 
     fn deadline(&self) -> Option<Duration> {
         Producer::deadline(self)
+    }
+}
+
+impl Client for Reader {
+    type Tag = reader::Tag;
+
+    fn net(&mut self) -> &mut Net<reader::Tag> {
+        Reader::net(self)
+    }
+
+    fn poll(&mut self, now: Duration) {
+        Reader::poll(self, now);
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        Reader::deadline(self)
     }
 }

@@ -23,8 +23,8 @@ use keylane_protocol::client::producer::Producer;
 use keylane_protocol::error::{Error, code, code_name};
 use keylane_protocol::metadata::{TopicPartition, TopicState};
 use keylane_protocol::partitioner;
-use keylane_protocol::produce::{Acks, AppendError, Delivery, ProduceConfig, Slot};
-use keylane_protocol::records::{Codec, Header, Record};
+use keylane_protocol::produce::{AppendError, Delivery, Slot};
+use keylane_protocol::records::{Header, Record};
 use mio::Waker;
 
 use super::shared::{Failure, Shared};
@@ -32,17 +32,12 @@ use super::tries::Judged;
 use super::verdicts::Letterbox;
 use crate::cli::Common;
 use crate::dlq::letter::{Origin, end_text};
+use crate::dlq::sender::{BUFFERED_BYTES_MAX, produce_config};
 use crate::driver::Driver;
 use crate::exit::Exit;
 use crate::report::Report;
 use crate::session::{self, Session};
 
-/// Unpacked letters that are out or wait for a leader; the rest waits as the records themselves.
-const BUFFERED_BYTES_MAX: usize = 16 << 20;
-/// Every letter is a batch of its own: a broker refuses a whole batch, which would say nothing about any of its records.
-const BATCH_BYTES_MAX: usize = 1;
-const REQUEST_BYTES_MAX: usize = 1 << 20;
-const REQUESTS_IN_FLIGHT_MAX: usize = 5;
 /// Letters are never given up by time: ten years.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// A letter that is not acknowledged for so long is worth a line.
@@ -206,7 +201,7 @@ impl Postman {
         let mut net = Net::new(config.net.clone());
         let topics = BTreeSet::from([config.topic.clone()]);
         net.set_interest(Interest::Topics(topics), driver.now());
-        let producer = Producer::new(net, produce_config(&config.net));
+        let producer = Producer::new(net, produce_config(&config.net, DELIVERY_TIMEOUT));
         Postman {
             config,
             driver,
@@ -376,22 +371,5 @@ fn post(
         Ok(number) => Ok((slot, number)),
         Err(AppendError::Record(error)) => Err(error.to_string()),
         Err(AppendError::Full) => unreachable!("the producer's own limit is never reached"),
-    }
-}
-
-fn produce_config(net: &NetConfig) -> ProduceConfig {
-    ProduceConfig {
-        // A record that came packed may be over the topic's limit unpacked.
-        codec: Codec::Lz4,
-        acks: Acks::All,
-        linger: Duration::ZERO,
-        batch_bytes_max: BATCH_BYTES_MAX,
-        // The limit is kept by `append`, before the first record of a try.
-        buffered_bytes_max: usize::MAX,
-        request_bytes_max: REQUEST_BYTES_MAX,
-        requests_in_flight_max: REQUESTS_IN_FLIGHT_MAX,
-        delivery_timeout: DELIVERY_TIMEOUT,
-        request_timeout: net.request_timeout,
-        seed: net.seed,
     }
 }

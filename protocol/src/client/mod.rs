@@ -6,3 +6,4 @@ pub mod lag;
 pub mod make_topic;
 pub mod net;
 pub mod producer;
+pub mod reader;
