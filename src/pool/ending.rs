@@ -48,9 +48,11 @@ pub(super) enum Ending {
     No,
     Draining {
         stop: Stop,
+        /// What still runs then is broken off, so that the last commit covers all that is done by `until`.
+        break_at: Duration,
         until: Duration,
     },
-    /// Over the limit, or a worker failed: what is begun is given up, and `until` is as long as that may take.
+    /// What is begun is being broken off, until `until` at most.
     GivingUp {
         stop: Stop,
         until: Duration,
@@ -67,8 +69,7 @@ pub(super) enum Ending {
 
 /// For the round in which partitions come to a member that has none, once their owners have drained.
 const HAND_OVER: Duration = Duration::from_secs(2);
-/// For handlers to let go of what they are at once nothing more is to be finished. What ends in that time is
-/// committed, or a reader of the output would see it twice.
+/// For handlers to let go, where a failure or a full drain leaves more time than that.
 const GIVE_UP: Duration = Duration::from_secs(1);
 /// For the last commit.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -78,7 +79,7 @@ const HURRY_TIMEOUT: Duration = Duration::from_millis(900);
 impl Engine {
     pub(super) fn ending_deadline(&self) -> Option<Duration> {
         match self.ending {
-            Ending::Draining { until, .. }
+            Ending::Draining { break_at: until, .. }
             | Ending::GivingUp { until, .. }
             | Ending::Hurrying { until, .. } => Some(until),
             Ending::No if self.config.exit_at_end && self.intakes.is_empty() && self.generation_seen => {
@@ -107,7 +108,7 @@ impl Engine {
                     self.begin_end(Stop::End, now);
                 }
             }
-            Ending::Draining { stop, until } => self.poll_drain(stop, until, now),
+            Ending::Draining { .. } => self.poll_drain(now),
             Ending::GivingUp { stop, until } => self.poll_giving_up(stop, until, now),
             // The last commit may have been under way before, with more time than is left now.
             Ending::Hurrying { until, .. } if until <= now => {
@@ -191,13 +192,13 @@ impl Engine {
 
     pub(super) fn begin_end_within(&mut self, stop: Stop, limit: Duration, now: Duration) {
         let until = now + limit;
+        let own = Ends::before(until, now);
         self.consumer.stop();
         let mut state = self.shared.lock();
         state.board.freeze_all();
         state.attention = Attention::Always;
         let State { board, ends, .. } = &mut *state;
         for slot in board.assigned() {
-            let own = Ends::before(until, now);
             ends.entry(slot).and_modify(|ends| *ends = ends.earlier(own)).or_insert(own);
         }
         drop(state);
@@ -205,9 +206,9 @@ impl Engine {
         for intake in self.intakes.values_mut() {
             intake.clear();
         }
-        self.ending = Ending::Draining { stop, until };
+        self.ending = Ending::Draining { stop, break_at: own.kill_at, until };
         self.say_draining(now);
-        self.poll_drain(stop, until, now);
+        self.poll_drain(now);
     }
 
     /// `draining: R records in P partitions, 22s left; signal again to stop now`
@@ -229,11 +230,12 @@ impl Engine {
         self.report.stamped(Verbosity::Normal, "draining", text, fields);
     }
 
-    fn poll_drain(&mut self, stop: Stop, until: Duration, now: Duration) {
+    fn poll_drain(&mut self, now: Duration) {
+        let Ending::Draining { stop, break_at, until } = self.ending else { return };
         let mut state = self.shared.lock();
         let (left, _) = state.board.drain_left();
         // Once a worker failed nothing more is finished.
-        if left > 0 && now < until && !state.is_stopped() {
+        if left > 0 && now < break_at && !state.is_stopped() {
             return;
         }
         self.shared.stop(&mut state);
@@ -241,8 +243,9 @@ impl Engine {
         tries.give_up_all(board);
         drop(state);
         self.shared.wake_every_worker();
-        self.ending = Ending::GivingUp { stop, until: now + GIVE_UP };
-        self.poll_giving_up(stop, now + GIVE_UP, now);
+        let until = until.min(now + GIVE_UP);
+        self.ending = Ending::GivingUp { stop, until };
+        self.poll_giving_up(stop, until, now);
     }
 
     /// The last commit, once no record is with a worker.

@@ -182,6 +182,9 @@ impl Setup {
 }
 
 fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result<Exit> {
+    if config.handler.command.is_some() {
+        return Err(io::Error::other("commands are not built yet"));
+    }
     let mut driver = Driver::new()?;
     let signals = around.signals.watch(driver.waker())?;
     let known = Arc::new(OnceLock::new());
