@@ -73,7 +73,8 @@ fn run(command: Command, report: &Report) -> Exit {
         Command::Lag(lag) => Ok(keylane::lag::run(&lag, report, &Source::Process)),
         Command::Topic(topic) => Ok(keylane::topic::run(&topic, report)),
         Command::Group(group) => Ok(keylane::group::run(&group, report)),
-        Command::Dlq(_) | Command::Verify(_) => Err(io::Error::other("not built yet")),
+        Command::Dlq(dlq) => Ok(keylane::dlq::run(&dlq, report)),
+        Command::Verify(_) => Err(io::Error::other("not built yet")),
         Command::Seed(seed) => Ok(keylane::seed::run(&seed, report, &Source::Process)),
         #[cfg(feature = "broker")]
         Command::Broker(broker) => keylane::broker::role::run(&broker, report),

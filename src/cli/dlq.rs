@@ -29,7 +29,8 @@ struct Letters {
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 
-    /// Only those that died within this time before now
+    /// Only those whose timestamp is within this time before now. It is the record's own, unless the topic has log-append
+    /// time: then it tells when the record died
     #[arg(long, value_name = "D", value_parser = value::duration)]
     since: Option<Duration>,
 }
@@ -50,7 +51,8 @@ pub(super) struct ReplayFlags {
     #[command(flatten)]
     letters: Letters,
 
-    /// Do it; progress is committed in group DLQ.replay
+    /// Do it; progress is committed in group DLQ.replay, so another replay sends the rest. With --key or --since nothing
+    /// is committed, and a later replay sends those letters again
     #[arg(long)]
     execute: bool,
 
@@ -101,7 +103,7 @@ pub struct DlqList {
     pub topic: String,
     /// Only those with this key.
     pub key: Option<String>,
-    /// Only those produced within this time before now.
+    /// Only those whose timestamp is within this time before now.
     pub since: Option<Duration>,
 }
 
@@ -114,7 +116,7 @@ pub struct DlqReplay {
     pub topic: String,
     /// Only those with this key.
     pub key: Option<String>,
-    /// Only those produced within this time before now.
+    /// Only those whose timestamp is within this time before now.
     pub since: Option<Duration>,
     /// Do it, rather than say what would be done.
     pub execute: bool,

@@ -13,9 +13,25 @@ use std::time::Duration;
 
 use keylane_protocol::records::{Header, Record};
 
-use crate::cli::Common;
+use crate::cli::{Common, DlqCommand};
 use crate::exit::Exit;
 use crate::report::Report;
+
+/// Runs `dlq` to its end.
+pub fn run(command: &DlqCommand, report: &Report) -> Exit {
+    let result = match command {
+        DlqCommand::List(config) => {
+            let (key, since) = (config.key.as_deref(), config.since);
+            list::run(&Query { common: &config.common, topic: &config.topic, key, since }, report)
+        }
+        DlqCommand::Replay(config) => {
+            let (key, since) = (config.key.as_deref(), config.since);
+            let query = Query { common: &config.common, topic: &config.topic, key, since };
+            replay::run(query, config.execute, report)
+        }
+    };
+    result.unwrap_or_else(|failure| failure.end(report))
+}
 
 /// Which letters of which topic.
 #[derive(Clone, Copy, Debug)]

@@ -13,6 +13,7 @@ use keylane_protocol::group::GroupConfig;
 
 use super::board::{Board, Dispatch};
 use super::engine::{CommitWhen, Engine, EngineConfig, Signals, fetch_bytes};
+use super::letters::{self, Letters, LettersConfig};
 use super::route::{NullKey, Order, Routing};
 use super::shared::{Clock, Shared, Wake};
 use super::threads::{self, Threads};
@@ -20,6 +21,7 @@ use crate::cli;
 use crate::driver::Driver;
 use crate::driver::signals::Source;
 use crate::exit::Exit;
+use crate::handler::policy::Policy;
 use crate::handler::{Handler, Observer};
 use crate::report::Report;
 
@@ -91,6 +93,10 @@ pub struct Setup {
     pub workers: u32,
     /// How many records a worker takes at a time.
     pub run_records_max: usize,
+    /// What becomes of records that fail.
+    pub policy: Policy,
+    /// Seed of the jitter of their delays.
+    pub policy_seed: u64,
 }
 
 impl Setup {
@@ -168,6 +174,8 @@ impl Setup {
             dispatch: plan.dispatch,
             workers: plan.workers,
             run_records_max: if config.handler.can_block() { 1 } else { RUN_RECORDS_MAX },
+            policy: config.failing.policy.clone(),
+            policy_seed: seed ^ 3,
         }
     }
 
@@ -176,7 +184,8 @@ impl Setup {
         let now = clock.now();
         let consumer = Consumer::new(self.net, self.consumer, now);
         let board = Board::new(self.dispatch);
-        let shared = Shared::new(board, clock, wake, self.workers, self.run_records_max);
+        let mut shared = Shared::new(board, clock, wake, self.workers, self.run_records_max);
+        shared.set_policy(self.policy, self.policy_seed);
         Engine::new(consumer, Arc::new(shared), self.engine, report, now)
     }
 }
@@ -185,12 +194,22 @@ fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result
     if config.handler.command.is_some() {
         return Err(io::Error::other("commands are not built yet"));
     }
+    let letters = match config.failing.dead_letters.as_ref().map(|topic| dead_letters(config, topic, around))
+    {
+        Some(Err(exit)) => return Ok(exit),
+        Some(Ok(letters)) => Some(letters),
+        None => None,
+    };
     let mut driver = Driver::new()?;
     let signals = around.signals.watch(driver.waker())?;
     let known = Arc::new(OnceLock::new());
     let wake = Threads { waker: driver.waker(), workers: known.clone() };
     let count = setup.workers;
     let mut engine = setup.engine(Clock::Real(driver.started()), Box::new(wake), around.report.clone());
+    let letters = letters
+        .map(|letters| Letters::start(letters, engine.shared().clone(), around.report.clone()))
+        .transpose()?;
+    engine.set_failure_policy(letters.as_ref().map(Letters::letterbox), config.failing.halt);
     let workers = threads::start(engine.shared(), &known, count, |worker| {
         Handler::new(config.handler.clone(), worker).observed_by(around.observer.clone())
     })?;
@@ -205,10 +224,20 @@ fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result
                     let _ = worker.join();
                 }
             }
+            if let Some(letters) = letters {
+                letters.end();
+            }
             engine.say_done(exit);
             return Ok(exit);
         }
     }
+}
+
+/// Looks whether dead letters can go to `topic`, before anything is joined.
+fn dead_letters(config: &cli::Consume, topic: &str, around: &Surroundings) -> Result<LettersConfig, Exit> {
+    let partitions = letters::check(&config.common, topic, &around.report)?;
+    let (topic, group) = (topic.to_owned(), config.group.clone());
+    Ok(LettersConfig { topic, partitions, group, net: net_config(&config.common, random_seed()) })
 }
 
 /// The connections of any role.
