@@ -17,3 +17,4 @@ pub mod seed;
 mod session;
 mod table;
 pub mod topic;
+pub mod verify;

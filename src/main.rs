@@ -74,7 +74,7 @@ fn run(command: Command, report: &Report) -> Exit {
         Command::Topic(topic) => Ok(keylane::topic::run(&topic, report)),
         Command::Group(group) => Ok(keylane::group::run(&group, report)),
         Command::Dlq(dlq) => Ok(keylane::dlq::run(&dlq, report)),
-        Command::Verify(_) => Err(io::Error::other("not built yet")),
+        Command::Verify(verify) => Ok(keylane::verify::run(&verify, report)),
         Command::Seed(seed) => Ok(keylane::seed::run(&seed, report, &Source::Process)),
         #[cfg(feature = "broker")]
         Command::Broker(broker) => keylane::broker::role::run(&broker, report),

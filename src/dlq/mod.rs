@@ -7,7 +7,7 @@ pub(crate) mod letter;
 mod list;
 mod replay;
 pub(crate) mod sender;
-mod source;
+pub(crate) mod source;
 
 use std::time::Duration;
 

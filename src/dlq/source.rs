@@ -56,7 +56,7 @@ impl Filter {
 ///
 /// # Errors
 /// The topic is missing, or an offset cannot be had.
-pub(super) fn ranges(session: &mut Session, topic: &str) -> Result<BTreeMap<TopicPartition, Range>, Failure> {
+pub(crate) fn ranges(session: &mut Session, topic: &str) -> Result<BTreeMap<TopicPartition, Range>, Failure> {
     session.fetch_metadata(Interest::Topics([topic.to_owned()].into()))?;
     let partitions: Vec<TopicPartition> = match session.metadata().topics.get(topic) {
         Some(TopicState::Known(known)) => {
@@ -90,7 +90,7 @@ fn offset(found: &Found, at: &TopicPartition) -> Result<i64, Error> {
 }
 
 /// Reads ranges of the topic.
-pub(super) struct Source {
+pub(crate) struct Source {
     driver: Driver,
     reader: Reader,
     signals: SignalCount,
@@ -101,7 +101,7 @@ impl Source {
     ///
     /// # Errors
     /// The system gives no epoll or no signal handler.
-    pub(super) fn open(
+    pub(crate) fn open(
         common: &Common,
         ranges: &BTreeMap<TopicPartition, Range>,
         signals: &SignalSource,
@@ -125,7 +125,7 @@ impl Source {
     ///
     /// # Errors
     /// It cannot be read on, or a signal came.
-    pub(super) fn next(&mut self) -> Result<Option<Chunk>, Failure> {
+    pub(crate) fn next(&mut self) -> Result<Option<Chunk>, Failure> {
         self.reader.resume(self.driver.now());
         loop {
             if self.signals.count() > 0 {
@@ -149,7 +149,7 @@ impl Source {
 ///
 /// # Errors
 /// A batch is damaged, or what `each` gives.
-pub(super) fn for_each(
+pub(crate) fn for_each(
     chunk: &Chunk,
     mut each: impl FnMut(&Record<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
