@@ -1,6 +1,8 @@
 //! What is done with a record.
 
 pub mod base64;
+pub mod bell;
+pub mod child;
 pub mod format;
 pub mod outcome;
 pub mod policy;
