@@ -4,6 +4,7 @@ pub mod base64;
 pub mod bell;
 pub mod child;
 pub mod format;
+pub mod joblog;
 pub mod outcome;
 pub mod policy;
 
