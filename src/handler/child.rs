@@ -21,8 +21,9 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollTimeout, poll};
 use nix::spawn::{self, PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags};
 use nix::sys::signal::{SigSet, Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{AccessFlags, Pid, access};
+use rustix::io::retry_on_intr;
+use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, WaitOptions, pidfd_open, waitid, waitpid};
 
 use super::bell::Bell;
 use super::outcome::{End, Failed, Kind, reason};
@@ -176,15 +177,30 @@ impl Child {
     /// # Errors
     /// Somebody else has reaped it.
     pub fn try_wait(&mut self) -> io::Result<Option<End>> {
-        let status = loop {
-            match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
-                Err(Errno::EINTR) => {}
-                status => break status?,
+        self.reap(WaitOptions::NOHANG)
+    }
+
+    /// Waits for its end, reaps it and says how it ended.
+    ///
+    /// # Errors
+    /// Somebody else has reaped it.
+    pub fn wait(&mut self) -> io::Result<End> {
+        loop {
+            if let Some(end) = self.reap(WaitOptions::empty())? {
+                return Ok(end);
             }
+        }
+    }
+
+    fn reap(&mut self, options: WaitOptions) -> io::Result<Option<End>> {
+        // nix knows no real-time signals, and would lose the end by one.
+        let Some((_, status)) = retry_on_intr(|| waitpid(Some(rustix_pid(self.pid)), options))? else {
+            return Ok(None);
         };
-        let end = match status {
-            WaitStatus::Exited(_, code) => End::Exit(code),
-            WaitStatus::Signaled(_, signal, _) => End::Signal(signal as i32),
+        let end = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => End::Exit(code),
+            (_, Some(signal)) => End::Signal(signal),
+            // Neither stopped nor continued ones are asked for.
             _ => return Ok(None),
         };
         self.is_reaped = true;
@@ -213,7 +229,7 @@ impl Drop for Child {
 /// Kills the group of a child that is not reaped, and reaps it.
 fn kill(pid: Pid) {
     let _ = killpg(pid, Signal::SIGKILL);
-    while waitpid(pid, None) == Err(Errno::EINTR) {}
+    let _ = retry_on_intr(|| waitpid(Some(rustix_pid(pid)), WaitOptions::empty()));
 }
 
 fn attributes() -> io::Result<PosixSpawnAttr> {
@@ -232,13 +248,16 @@ fn attributes() -> io::Result<PosixSpawnAttr> {
 
 /// What becomes readable when the child ends.
 fn ended(pid: Pid) -> io::Result<Ended> {
-    let known = rustix::process::Pid::from_raw(pid.as_raw()).expect("a child's id is not 0");
-    match rustix::process::pidfd_open(known, rustix::process::PidfdFlags::empty()) {
+    match pidfd_open(rustix_pid(pid), PidfdFlags::empty()) {
         Ok(fd) => Ok(Ended::Pidfd(fd)),
         // Before Linux 5.3, and where a sandbox does not know it.
         Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => watched(pid),
         Err(error) => Err(error.into()),
     }
+}
+
+fn rustix_pid(pid: Pid) -> rustix::process::Pid {
+    rustix::process::Pid::from_raw(pid.as_raw()).expect("a child's id is not 0")
 }
 
 /// A thread waits for the child in place of a descriptor.
@@ -247,7 +266,8 @@ fn watched(pid: Pid) -> io::Result<Ended> {
     let ring = bell.clone();
     thread::Builder::new().name("child".to_owned()).stack_size(64 << 10).spawn(move || {
         // It is left to be reaped by its owner, who may have done that already: then there is no such child.
-        while waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR) {}
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = retry_on_intr(|| waitid(WaitId::Pid(rustix_pid(pid)), options));
         ring.ring();
     })?;
     Ok(Ended::Bell(bell))
@@ -349,6 +369,7 @@ mod tests {
     fn a_child_has_what_it_is_given_and_no_more() {
         assert_eq!(output("echo \"$A\"; exit 7"), ("b c\n".to_owned(), End::Exit(7)));
         assert_eq!(output("kill -9 $$").1, End::Signal(9));
+        assert_eq!(output("kill -40 $$").1, End::Signal(40), "a real-time one");
         // 0 to 3, and the one that lists them.
         let own = std::fs::read_dir("/proc/self/fd").map(Iterator::count).unwrap_or(0);
         let (listed, _) = output("exec ls /proc/self/fd");
@@ -375,7 +396,8 @@ mod tests {
         // The end of the pipe is the end of the sleeping grandchild.
         let mut rest = String::new();
         read.read_to_string(&mut rest).unwrap();
-        assert_eq!(waitpid(Pid::from_raw(pid), None), Err(Errno::ECHILD), "reaped");
+        let waited = waitpid(rustix::process::Pid::from_raw(pid), WaitOptions::empty());
+        assert_eq!(waited.err(), Some(rustix::io::Errno::CHILD), "reaped");
     }
 
     #[test]

@@ -98,8 +98,8 @@ fn is_of_record(name: &[u8]) -> bool {
     })
 }
 
-/// What a string of so many bytes takes of the limit.
-fn cost(bytes: usize) -> usize {
+/// What a string of so many bytes takes of the system's limit.
+pub fn cost(bytes: usize) -> usize {
     bytes + 1 + POINTER_BYTES
 }
 
@@ -151,16 +151,18 @@ impl Environment {
             }
         }
         self.push_headers(&mut left, record.headers());
-        let own = self.strings.iter().filter_map(|range| {
-            CStr::from_bytes_with_nul(&self.bytes[range.clone()]).ok()
-        });
+        let own = self
+            .strings
+            .iter()
+            .filter_map(|range| CStr::from_bytes_with_nul(&self.bytes[range.clone()]).ok());
         base.strings.iter().map(CString::as_c_str).chain(own).collect()
     }
 
     fn push_headers<'r>(&mut self, left: &mut usize, headers: impl Iterator<Item = Header<'r>>) {
         let mut last: BTreeMap<Vec<u8>, Option<&[u8]>> = BTreeMap::new();
         for (name, value) in headers {
-            let shown = |byte: &u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_uppercase() } else { b'_' };
+            let shown =
+                |byte: &u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_uppercase() } else { b'_' };
             last.insert(HEADER_PREFIX.iter().copied().chain(name.iter().map(shown)).collect(), value);
         }
         for (name, value) in last {
@@ -223,7 +225,8 @@ mod tests {
     use crate::handler::tests::batch_of;
 
     fn base(total_bytes: usize) -> Base {
-        let own = [("HOME", "/root"), ("KEYLANE_KEY", "old"), ("KEYLANE_HEADER_A", "old"), ("KEYLANE_CONFIG", "c")];
+        let own =
+            [("HOME", "/root"), ("KEYLANE_KEY", "old"), ("KEYLANE_HEADER_A", "old"), ("KEYLANE_CONFIG", "c")];
         let own = own.into_iter().map(|(name, value)| (name.into(), value.into()));
         Base::new(own, "kitchen", 3, total_bytes)
     }
@@ -272,7 +275,9 @@ mod tests {
         let null = of(&base(1 << 20), None, Some(b""), &[]);
         assert!(!null.iter().any(|text| text.contains("_KEY") || text.contains("VALUE_NULL")), "{null:?}");
         let binary = of(&base(1 << 20), Some(b"\xff"), Some(b""), &[]);
-        assert!(binary.contains(&"KEYLANE_KEY_B64=/w==".to_owned()) && !binary.join(" ").contains("KEYLANE_KEY="));
+        assert!(
+            binary.contains(&"KEYLANE_KEY_B64=/w==".to_owned()) && !binary.join(" ").contains("KEYLANE_KEY=")
+        );
         assert!(of(&base(1 << 20), Some(b""), None, &[]).contains(&"KEYLANE_KEY=".to_owned()));
     }
 
@@ -280,7 +285,9 @@ mod tests {
     fn what_does_not_fit_is_left_out() {
         let long = vec![b'k'; STRING_BYTES_MAX - "KEYLANE_KEY=".len() - 1];
         let total = 4 << 20;
-        assert!(of(&base(total), Some(&long), None, &[]).iter().any(|text| text.len() == STRING_BYTES_MAX - 1));
+        assert!(
+            of(&base(total), Some(&long), None, &[]).iter().any(|text| text.len() == STRING_BYTES_MAX - 1)
+        );
         let longer = [&long[..], b"k"].concat();
         assert!(!of(&base(total), Some(&longer), None, &[]).iter().any(|text| text.contains("_KEY")));
 

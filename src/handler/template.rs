@@ -134,7 +134,10 @@ fn put(out: &mut Vec<u8>, name: &str, bytes: Option<&[u8]>) -> Result<(), String
     let bytes = bytes.unwrap_or_default();
     if bytes.len() >= STRING_BYTES_MAX {
         let len = bytes.len();
-        return Err(format!("its {name} has {len} bytes: an argument holds {} at most", STRING_BYTES_MAX - 1));
+        return Err(format!(
+            "its {name} has {len} bytes: an argument holds {} at most",
+            STRING_BYTES_MAX - 1
+        ));
     }
     if bytes.contains(&0) {
         return Err(format!("its {name} holds a NUL byte, which no argument can"));
@@ -151,8 +154,13 @@ fn number(out: &mut Vec<u8>, number: i64) {
 mod tests {
     use super::*;
 
-    const FIELDS: Fields<'_> =
-        Fields { topic: "orders", partition: 2, offset: 8500, key: Some(b"k {} 1"), value: Some(b"-v\n'\xff $(x)") };
+    const FIELDS: Fields<'_> = Fields {
+        topic: "orders",
+        partition: 2,
+        offset: 8500,
+        key: Some(b"k {} 1"),
+        value: Some(b"-v\n'\xff $(x)"),
+    };
 
     fn filled(words: &[&str], replace: bool, fields: &Fields<'_>) -> Result<Vec<Vec<u8>>, String> {
         let words: Vec<CString> = words.iter().map(|word| CString::new(*word).unwrap()).collect();

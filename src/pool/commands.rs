@@ -3,9 +3,18 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
+use std::time::SystemTime;
 
+use super::shared::{Failure, Shared, Want};
 use super::threads::{Alarm, STACK_BYTES};
+use super::tries::Try;
+use super::worker::Next;
+use crate::exit::Exit;
 use crate::handler::bell::Bell;
+use crate::handler::environment::About;
+use crate::handler::exec::{Command, Exec, Ran, Watch};
+use crate::handler::joblog::{Entry, Joblog};
+use crate::handler::outcome::{End, Outcome};
 
 /// Starts workers that do `work`, each with its number and its bell, and makes them known in `workers`.
 ///
@@ -31,4 +40,83 @@ pub(super) fn start(
     let known = workers.set(alarms);
     assert!(known.is_ok(), "workers are started once");
     Ok(threads)
+}
+
+/// What the workers of `--exec` share.
+#[derive(Clone)]
+pub(super) struct ExecCrew {
+    pub(super) shared: Arc<Shared>,
+    pub(super) command: Arc<Command>,
+    pub(super) group: String,
+    pub(super) joblog: Option<Arc<Joblog>>,
+}
+
+impl ExecCrew {
+    /// The work of one worker, until the run is over.
+    pub(super) fn work(&self, worker: u32, bell: &Bell) {
+        let failure = match Exec::new(self.command.clone(), &self.group, worker) {
+            Ok(mut exec) => self.work_with(&mut exec, worker, bell).err(),
+            Err(error) => {
+                Some(Failure::Handler(Exit::CannotRun, format!("no descriptors for the command: {error}")))
+            }
+        };
+        if failure.is_some() {
+            self.shared.settle(&mut Vec::new(), failure);
+        }
+    }
+
+    fn work_with(&self, exec: &mut Exec, worker: u32, bell: &Bell) -> Result<(), Failure> {
+        let want = Want { open: 0, tries_max: 1, records_max: 1 };
+        let (mut tries, mut settled) = (Vec::new(), Vec::new());
+        loop {
+            match self.shared.take_tries(worker, want, &mut tries) {
+                Next::Handle => {}
+                Next::Wait => {
+                    exec.wait(bell).map_err(Failure::Output)?;
+                    continue;
+                }
+                Next::End => return Ok(()),
+            }
+            for tried in tries.drain(..) {
+                let (outcome, failure) = match self.try_once(exec, &tried, bell) {
+                    Ok(ran) => (ran.outcome, None),
+                    Err(failure) => (Outcome::Unfinished, Some(failure)),
+                };
+                settled.push((tried, outcome));
+                self.shared.settle(&mut settled, failure);
+            }
+        }
+    }
+
+    fn try_once(&self, exec: &mut Exec, tried: &Try, bell: &Bell) -> Result<Ran, Failure> {
+        let first = tried.first();
+        let record = crate::handler::parse(&first).map_err(Failure::Output)?;
+        let batch = first.batch;
+        let about = About { topic: &batch.topic, partition: batch.partition, attempt: tried.attempt };
+        let watch = Watch { bell, now: &|| self.shared.now(), ends: &|| self.shared.ends_of(tried) };
+        let Some(joblog) = &self.joblog else {
+            return exec.run(about, &record, &watch).map_err(Failure::Output);
+        };
+        let (began, began_at) = (SystemTime::now(), self.shared.now());
+        let ran = exec.run(about, &record, &watch).map_err(Failure::Output)?;
+        let (exit, signal) = match ran.end {
+            Some(End::Exit(code)) => (code, 0),
+            Some(End::Signal(number)) => (-1, number),
+            _ => (-1, 0),
+        };
+        let entry = Entry {
+            place: (about.topic, about.partition, record.offset),
+            began,
+            ran: self.shared.now().saturating_sub(began_at),
+            sent_bytes: ran.sent_bytes,
+            received_bytes: ran.received_bytes,
+            exit,
+            signal,
+            command: &exec.words(about, &record),
+        };
+        joblog.write(&entry).map_err(|error| {
+            Failure::Handler(Exit::Output, format!("the joblog cannot be written: {error}"))
+        })?;
+        Ok(ran)
+    }
 }

@@ -12,6 +12,7 @@ use keylane_protocol::fetch::FetchConfig;
 use keylane_protocol::group::GroupConfig;
 
 use super::board::{Board, Dispatch};
+use super::commands::{self, ExecCrew};
 use super::engine::{CommitWhen, Engine, EngineConfig, Signals, fetch_bytes};
 use super::route::{NullKey, Order, Routing};
 use super::shared::{Clock, Shared, Wake};
@@ -20,7 +21,7 @@ use crate::cli;
 use crate::driver::Driver;
 use crate::driver::signals::Source;
 use crate::exit::Exit;
-use crate::handler::{Handler, Observer};
+use crate::handler::{Handler, Observer, exec};
 use crate::report::Report;
 
 /// Records in a run where no handler can block; a run ends earlier by time.
@@ -182,15 +183,29 @@ impl Setup {
 }
 
 fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result<Exit> {
+    let command = match config.handler.command.as_ref().map(exec::Command::new).transpose() {
+        Ok(command) => command.map(Arc::new),
+        Err((exit, text)) => {
+            around.report.error(text);
+            return Ok(exit);
+        }
+    };
     let mut driver = Driver::new()?;
     let signals = around.signals.watch(driver.waker())?;
     let known = Arc::new(OnceLock::new());
     let wake = Threads { waker: driver.waker(), workers: known.clone() };
     let count = setup.workers;
     let mut engine = setup.engine(Clock::Real(driver.started()), Box::new(wake), around.report.clone());
-    let workers = threads::start(engine.shared(), &known, count, |worker| {
-        Handler::new(config.handler.clone(), worker).observed_by(around.observer.clone())
-    })?;
+    let workers = match command {
+        None => threads::start(engine.shared(), &known, count, |worker| {
+            Handler::new(config.handler.clone(), worker).observed_by(around.observer.clone())
+        })?,
+        Some(command) => {
+            let (shared, group) = (engine.shared().clone(), config.group.clone());
+            let crew = ExecCrew { shared, command, group, joblog: None };
+            commands::start(&known, count, move |worker, bell| crew.work(worker, bell))?
+        }
+    };
     loop {
         let deadline = engine.deadline();
         driver.turn(engine.consumer(), deadline)?;
