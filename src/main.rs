@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use keylane::cli::{self, Command, Environment, Parsed, Verbosity};
 use keylane::driver::signals::Source;
 use keylane::exit::Exit;
+use keylane::handler::child;
 use keylane::pool::role::{self, Surroundings};
 use keylane::report::{self, Report};
 
@@ -73,12 +74,15 @@ fn run(command: Command, report: &Report) -> Exit {
         Command::Lag(lag) => Ok(keylane::lag::run(&lag, report, &Source::Process)),
         Command::Topic(topic) => Ok(keylane::topic::run(&topic, report)),
         Command::Group(group) => Ok(keylane::group::run(&group, report)),
+        Command::Dlq(_) | Command::Verify(_) => Err(io::Error::other("not built yet")),
         Command::Seed(seed) => Ok(keylane::seed::run(&seed, report, &Source::Process)),
         #[cfg(feature = "broker")]
         Command::Broker(broker) => keylane::broker::role::run(&broker, report),
         #[cfg(feature = "broker")]
         Command::Demo(demo) => keylane::demo::run(&demo, report),
     };
+    // A worker that does not come back from its output still has its child.
+    child::end_all();
     ended.unwrap_or_else(|error| {
         report.error(format!("the system refuses what keylane needs: {error}"));
         Exit::Bug

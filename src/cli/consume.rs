@@ -8,12 +8,13 @@ use keylane_protocol::group::Assignor;
 use keylane_protocol::offsets::Isolation;
 
 use super::common::{Common, CommonFlags};
+use super::handler::{Failing, HandlerFlags, lecture_handler};
 use super::lecture;
+use super::parse::CommandWords;
 use super::settings::{Layers, Setting};
 use super::usage::{Usage, require};
 use super::value;
-use crate::handler::format::Format;
-use crate::handler::{Delay, HandlerConfig};
+use crate::handler::HandlerConfig;
 
 /// The flags that both consumers share.
 #[derive(Args, Clone, Debug)]
@@ -26,13 +27,8 @@ pub(super) struct ConsumeFlags {
     #[arg(short, long, value_name = "GROUP", value_parser = value::id)]
     group: Option<String>,
 
-    /// Handler: sleep D, or from D to D; without it, for the lecture's topic alone [env: WORK_DELAY] [default: 10ms]
-    #[arg(long, value_name = "D|D..D", value_parser = delay)]
-    work_delay: Option<Delay>,
-
-    /// Handler: write kcat's letters (%t %p %o %k %s %K %S %T %h) or one JSON object a line; after --work-delay
-    #[arg(short = 'f', long, value_name = "FORMAT|json", value_parser = Format::parse)]
-    print: Option<Format>,
+    #[command(flatten)]
+    handler: HandlerFlags,
 
     /// Where a partition without a commit starts; @MS = a time in ms since 1970 [default: earliest]
     #[arg(long, value_name = "earliest|latest|@MS", value_parser = start_from)]
@@ -76,6 +72,7 @@ impl ConsumeFlags {
     pub(super) fn resolve(
         self,
         common: CommonFlags,
+        command: Option<CommandWords>,
         mut layers: Layers<'_>,
         lecture_group: &str,
     ) -> Result<Consume, Usage> {
@@ -83,8 +80,8 @@ impl ConsumeFlags {
         if topics.is_empty() {
             topics.push(lecture::TOPIC.to_owned());
         }
-        let flags = HandlerFlags { delay: self.work_delay, print: self.print };
-        let (group, handler) = group_and_handler(&mut layers, &topics, self.group, flags, lecture_group)?;
+        let (handler, failing) = self.handler.resolve(command, &mut layers)?;
+        let (group, handler) = group_and_handler(&mut layers, &topics, self.group, handler, lecture_group)?;
 
         refuse_consumer_protocol(&mut layers)?;
         let max_poll_interval = milliseconds(&mut layers, "max.poll.interval.ms", 60_000)?;
@@ -108,6 +105,7 @@ impl ConsumeFlags {
             topics,
             group,
             handler,
+            failing,
             from: self.from.unwrap_or(StartFrom::Earliest),
             exit_at_end: self.exit_at_end,
             records_max: self.records,
@@ -145,45 +143,25 @@ const ASSIGNOR: Setting<Assignors> = Setting {
     property: Some(("partition.assignment.strategy", assignors)),
 };
 
-struct HandlerFlags {
-    delay: Option<Delay>,
-    print: Option<Format>,
-}
-
 /// The group and the handler: said, or the lecture's where its topic alone is read.
 fn group_and_handler(
     layers: &mut Layers<'_>,
     topics: &[String],
     group: Option<String>,
-    flags: HandlerFlags,
+    handler: Option<HandlerConfig>,
     lecture_group: &str,
 ) -> Result<(String, HandlerConfig), Usage> {
     let group = layers.pick(group, &GROUP)?;
-    let HandlerFlags { delay: work_delay, print } = flags;
-    let handler = (work_delay.is_some() || print.is_some()).then_some(HandlerConfig {
-        delay: work_delay,
-        print,
-        command: None,
-    });
     let others: Vec<&str> =
         topics.iter().map(String::as_str).filter(|topic| *topic != lecture::TOPIC).collect();
     if others.is_empty() {
-        let handler = match handler {
-            Some(handler) => handler,
-            None => {
-                let setting =
-                    Setting { flag: "--work-delay", variable: Some(("WORK_DELAY", delay)), property: None };
-                let chosen = layers.pick(None, &setting)?;
-                let default = || delay(lecture::WORK_DELAY).map_err(Usage::new);
-                HandlerConfig { delay: Some(chosen.map_or_else(default, Ok)?), print: None, command: None }
-            }
-        };
+        let handler = handler.map_or_else(|| lecture_handler(layers), Ok)?;
         return Ok((group.unwrap_or_else(|| lecture_group.to_owned()), handler));
     }
     let missing = match (&group, &handler) {
-        (None, None) => "a group and a handler: add -g GROUP, and --work-delay D or --print FORMAT",
+        (None, None) => "a group and a handler: add -g GROUP, and -- CMD ARG... or --print FORMAT",
         (None, Some(_)) => "a group: add -g GROUP",
-        (Some(_), None) => "a handler: add --work-delay D or --print FORMAT",
+        (Some(_), None) => "a handler: add -- CMD ARG..., --print FORMAT or --work-delay D",
         (Some(_), Some(_)) => "",
     };
     match (group, handler) {
@@ -246,16 +224,6 @@ fn records(text: &str) -> Result<u64, String> {
     value::whole(text, 1, i64::MAX as u64)
 }
 
-/// `10ms`, or `1ms..20ms`.
-fn delay(text: &str) -> Result<Delay, String> {
-    let (min, max) = text.split_once("..").unwrap_or((text, text));
-    let delay = Delay { min: value::duration(min)?, max: value::duration(max)? };
-    if delay.min > delay.max {
-        return Err(format!("'{text}' begins above its end: write {max}..{min}"));
-    }
-    Ok(delay)
-}
-
 /// What both consumers need, resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Consume {
@@ -267,6 +235,8 @@ pub struct Consume {
     pub group: String,
     /// What is done with a record.
     pub handler: HandlerConfig,
+    /// What becomes of a record that it fails on.
+    pub failing: Failing,
     /// Where a partition without a commit starts.
     pub from: StartFrom,
     /// Stop when every partition has reached the end it had when it was first assigned.
@@ -389,15 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_and_places_to_start() {
-        let ms = Duration::from_millis;
-        assert_eq!(delay("10ms"), Ok(Delay { min: ms(10), max: ms(10) }));
-        assert_eq!(delay("0"), Ok(Delay { min: ms(0), max: ms(0) }));
-        assert_eq!(delay("1ms..20ms"), Ok(Delay { min: ms(1), max: ms(20) }));
-        assert_eq!(delay("1.5s..2s"), Ok(Delay { min: ms(1500), max: ms(2000) }));
-        for text in ["", "..", "1ms..", "..1ms", "2s..1s", "1..2ms", "1ms...2ms", "1ms..2ms..3ms"] {
-            assert!(delay(text).is_err(), "{text}");
-        }
+    fn places_to_start() {
         assert_eq!(start_from("@0"), Ok(StartFrom::Timestamp(0)));
         for text in ["", "@", "@x", "beginning", "7", "@-1"] {
             assert!(start_from(text).is_err(), "{text}");

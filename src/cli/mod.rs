@@ -10,9 +10,11 @@ mod common;
 mod consume;
 #[cfg(feature = "broker")]
 mod demo;
+mod dlq;
 #[cfg(feature = "broker")]
 mod fault;
 mod group;
+mod handler;
 mod known;
 mod known_names;
 mod lag;
@@ -27,6 +29,7 @@ mod settings;
 mod topic;
 mod usage;
 mod value;
+mod verify;
 
 pub use address::Address;
 #[cfg(feature = "broker")]
@@ -35,7 +38,9 @@ pub use common::{Common, Output, OutputFormat, Verbosity};
 pub use consume::Consume;
 #[cfg(feature = "broker")]
 pub use demo::{Colour, Demo};
+pub use dlq::{DlqCommand, DlqList, DlqReplay};
 pub use group::{GroupCommand, GroupDescribe, GroupReset, ResetTarget, TopicPartitions};
+pub use handler::Failing;
 pub use lag::{Groups, Lag};
 pub use memory::MemoryLimit;
 pub use parse::{Parsed, parse, wanted_format};
@@ -45,6 +50,7 @@ pub use sequential::Sequential;
 pub use settings::{Environment, FromEnvironment};
 pub use topic::{TopicCommand, TopicCreate};
 pub use usage::Usage;
+pub use verify::Verify;
 
 // The wire's own types where the command line has nothing to add.
 pub use keylane_protocol::client::consumer::{Reset, StartFrom};
@@ -66,6 +72,10 @@ pub enum Command {
     Topic(TopicCommand),
     /// `group`.
     Group(GroupCommand),
+    /// `dlq`.
+    Dlq(DlqCommand),
+    /// `verify`.
+    Verify(Verify),
     /// `broker`.
     #[cfg(feature = "broker")]
     Broker(Broker),
@@ -84,6 +94,8 @@ impl Command {
             Command::Lag(lag) => &lag.common,
             Command::Topic(topic) => topic.common(),
             Command::Group(group) => group.common(),
+            Command::Dlq(dlq) => dlq.common(),
+            Command::Verify(verify) => &verify.common,
             #[cfg(feature = "broker")]
             Command::Broker(_) | Command::Demo(_) => return None,
         })

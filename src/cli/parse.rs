@@ -13,6 +13,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use super::broker::BrokerFlags;
 #[cfg(feature = "broker")]
 use super::demo::DemoFlags;
+use super::dlq::DlqFlags;
 use super::group::GroupFlags;
 use super::known;
 use super::lag::LagFlags;
@@ -21,6 +22,7 @@ use super::seed::SeedFlags;
 use super::sequential::SequentialFlags;
 use super::topic::TopicFlags;
 use super::usage::require;
+use super::verify::VerifyFlags;
 use super::{Command, Environment, OutputFormat, Usage};
 
 /// What a build without the feature has not.
@@ -49,10 +51,12 @@ Usage: keylane COMMAND [OPTIONS]; keylane COMMAND --help lists the options
   lag         watch how far groups are behind
   topic       create, list, describe, delete topics
   group       list, describe, delete groups, reset their offsets
+  dlq         list dead letters, send them back
+  verify      prove by joblogs that nothing was lost or reordered
 ",
     broker_help!(),
     "Examples: keylane seed -n 10000 --keys 32
-          keylane pool -t orders -g billing -w 16 -e --print '%k %s\\n'
+          keylane pool -t orders -g billing -w 16 --dlq orders.dead -- ./bill.sh
 "
 );
 
@@ -80,6 +84,11 @@ enum CommandFlags {
     /// List, describe and delete groups, and reset their offsets
     #[command(subcommand)]
     Group(GroupFlags),
+    /// List dead letters and send them back
+    #[command(subcommand)]
+    Dlq(DlqFlags),
+    /// Prove by joblogs that nothing was lost or reordered
+    Verify(VerifyFlags),
     /// Be a Kafka in memory, for development and tests
     #[cfg(feature = "broker")]
     Broker(BrokerFlags),
@@ -107,18 +116,20 @@ pub fn parse(words: &[OsString], environment: &Environment) -> Result<Parsed, Us
         return Ok(Parsed::Answer(known::list()));
     }
     refuse_go_style(options)?;
-    refuse_commands(words, options)?;
-    let flags = match Flags::try_parse_from(words) {
+    let command = cut_command(words, options)?;
+    let flags = match Flags::try_parse_from(if command.is_some() { options } else { words }) {
         Ok(flags) => flags,
         Err(error) => return answer_or_usage(&error, options),
     };
     let command = match flags.command {
         CommandFlags::Seed(flags) => Command::Seed(flags.resolve(environment)?),
-        CommandFlags::Sequential(flags) => Command::Sequential(flags.resolve(environment)?),
-        CommandFlags::Pool(flags) => Command::Pool(flags.resolve(environment)?),
+        CommandFlags::Sequential(flags) => Command::Sequential(flags.resolve(environment, command)?),
+        CommandFlags::Pool(flags) => Command::Pool(flags.resolve(environment, command)?),
         CommandFlags::Lag(flags) => Command::Lag(flags.resolve(environment)?),
         CommandFlags::Topic(flags) => Command::Topic(flags.resolve(environment)?),
         CommandFlags::Group(flags) => Command::Group(flags.resolve(environment)?),
+        CommandFlags::Dlq(flags) => Command::Dlq(flags.resolve(environment)?),
+        CommandFlags::Verify(flags) => Command::Verify(flags.resolve(environment)?),
         #[cfg(feature = "broker")]
         CommandFlags::Broker(flags) => Command::Broker(flags.resolve()?),
         #[cfg(feature = "broker")]
@@ -138,9 +149,19 @@ pub fn wanted_format(words: &[OsString]) -> OutputFormat {
     }
 }
 
+/// The words before `--`, and of the consumers before `--exec` too, which takes all that follow.
 fn before_dashes(words: &[OsString]) -> &[OsString] {
-    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let ends = |word: &OsString| word == "--" || (is_consumer(words) && is_exec(word));
+    let end = words.iter().position(ends).unwrap_or(words.len());
     &words[..end]
+}
+
+fn is_consumer(words: &[OsString]) -> bool {
+    words.get(1).is_some_and(|word| word == "pool" || word == "sequential")
+}
+
+fn is_exec(word: &OsString) -> bool {
+    word == "--exec" || word.as_encoded_bytes().starts_with(b"--exec=")
 }
 
 fn asks_for_list(options: &[OsString]) -> bool {
@@ -181,14 +202,40 @@ fn refuse_go_style(options: &[OsString]) -> Result<(), Usage> {
     Ok(())
 }
 
-/// `-- CMD`, also without a word after it, as an empty variable leaves it: nothing must be handled by default then.
-fn refuse_commands(words: &[OsString], options: &[OsString]) -> Result<(), Usage> {
-    let is_consumer = options.get(1).is_some_and(|word| word == "pool" || word == "sequential");
-    require!(
-        !is_consumer || options.len() == words.len(),
-        "-- CMD: this version runs no commands yet; write --work-delay D or --print FORMAT"
-    );
-    Ok(())
+/// The command that a consumer is to run for its records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CommandWords {
+    /// Not empty.
+    pub(super) words: Vec<OsString>,
+    /// After `--exec`, the first word that is also an option of keylane.
+    pub(super) like_an_option: Option<String>,
+}
+
+/// `-- CMD ARG…` or `--exec CMD ARG…`; without a word after it, as an empty variable leaves it, nothing must be handled
+/// by default.
+fn cut_command(words: &[OsString], options: &[OsString]) -> Result<Option<CommandWords>, Usage> {
+    let Some(mark) = words.get(options.len()).filter(|_| is_consumer(words)) else { return Ok(None) };
+    let mut rest = words[options.len() + 1..].to_vec();
+    let by_exec = is_exec(mark);
+    if by_exec {
+        match mark.to_str().map(|mark| mark.strip_prefix("--exec=")) {
+            Some(None) => {}
+            Some(Some(first)) => rest.insert(0, first.into()),
+            None => return Err(Usage::new("--exec=CMD is not UTF-8: write --exec CMD")),
+        }
+        // Both marks: the second one is not the command's name.
+        if rest.first().is_some_and(|word| word == "--") {
+            rest.remove(0);
+        }
+    }
+    let mark = if by_exec { "--exec" } else { "--" };
+    require!(!rest.is_empty(), "{mark} has no command after it: write {mark} CMD ARG...");
+    let names = if by_exec { long_names() } else { Vec::new() };
+    let like_an_option = rest[1..].iter().filter_map(|word| word.to_str()).find(|word| {
+        let name = word.strip_prefix("--").map(|word| word.split('=').next().unwrap_or_default());
+        name.is_some_and(|name| names.iter().any(|known| known == name))
+    });
+    Ok(Some(CommandWords { like_an_option: like_an_option.map(str::to_owned), words: rest }))
 }
 
 fn answer_or_usage(error: &clap::Error, options: &[OsString]) -> Result<Parsed, Usage> {
@@ -221,11 +268,11 @@ fn answer_or_usage(error: &clap::Error, options: &[OsString]) -> Result<Parsed, 
 mod tests {
     use super::super::{Acks, Assignor, Compression, Isolation, Pool, Reset};
     use super::*;
-    use crate::handler::Delay;
     use crate::handler::format::{Format, Piece};
+    use crate::handler::{CommandMode, Delay};
 
     /// Each subcommand with no more than it needs.
-    const MINIMAL: [&str; 12] = [
+    const MINIMAL: [&str; 15] = [
         "seed",
         "sequential",
         "pool",
@@ -238,12 +285,22 @@ mod tests {
         "group describe billing",
         "group delete billing",
         "group reset billing -t orders --to earliest",
+        "dlq list -t dead",
+        "dlq replay -t dead",
+        "verify run.log",
     ];
 
-    fn resolved(line: &str, more: &[&str], environment: &Environment) -> Command {
+    /// What a flag may need beside it: a command, and how that is fed.
+    const BESIDE: [&[&str]; 4] =
+        [&[], &["--", "true"], &["--pipe", "--", "true"], &["--batch", "2", "--", "true"]];
+
+    fn parsed(line: &str, more: &[&str], environment: &Environment) -> Result<Parsed, Usage> {
         let words = ["keylane"].into_iter().chain(line.split(' ')).chain(more.iter().copied());
-        let words: Vec<OsString> = words.map(OsString::from).collect();
-        match parse(&words, environment) {
+        parse(&words.map(OsString::from).collect::<Vec<_>>(), environment)
+    }
+
+    fn resolved(line: &str, more: &[&str], environment: &Environment) -> Command {
+        match parsed(line, more, environment) {
             Ok(Parsed::Run(command)) => *command,
             other => panic!("{line} {more:?}: {other:?}"),
         }
@@ -294,7 +351,7 @@ mod tests {
 
     #[test]
     fn the_help_is_read_at_a_glance() {
-        assert!(HELP.lines().count() <= 12);
+        assert!(HELP.lines().count() <= 14);
     }
 
     #[test]
@@ -316,12 +373,15 @@ mod tests {
         let nothing = Environment::default();
         let mut count = 0;
         for line in MINIMAL {
-            let expected = resolved(line, &[], &nothing);
             for argument in leaf(line).get_arguments() {
                 let Some(default) = documented_default(argument) else { continue };
                 let flag =
                     format!("--{}={default}", argument.get_long().expect("only options have defaults"));
-                assert_eq!(resolved(line, &[&flag], &nothing), expected, "{line} {flag}");
+                let with = |beside: &[&str]| [&[flag.as_str()], beside].concat();
+                let beside = BESIDE.into_iter().find(|beside| parsed(line, &with(beside), &nothing).is_ok());
+                let beside = beside.unwrap_or_else(|| panic!("{line} {flag}: refused"));
+                let expected = resolved(line, beside, &nothing);
+                assert_eq!(resolved(line, &with(beside), &nothing), expected, "{line} {flag}");
                 count += 1;
             }
         }
@@ -342,7 +402,10 @@ mod tests {
                 let environment = Environment::of([(&variable, &default)]);
                 let command = resolved(line, &[], &environment);
                 assert_eq!(command.common().unwrap().from_environment.len(), 1, "{line} {variable}");
-                if !matches!(command, Command::Topic(_) | Command::Group(_)) {
+                if !matches!(
+                    command,
+                    Command::Topic(_) | Command::Group(_) | Command::Dlq(_) | Command::Verify(_)
+                ) {
                     assert_eq!(without_origin(command), expected, "{line} {variable}");
                 }
                 names.push(variable);
@@ -440,6 +503,55 @@ mod tests {
         let (chosen, _) = handler(&["--print", "%s", "--work-delay", "1ms..2ms"]);
         assert_eq!(chosen.delay, Some(Delay { min: ms(1), max: ms(2) }));
         assert_eq!(chosen.print, Some(Format::Pieces(vec![Piece::Value])));
+    }
+
+    #[test]
+    fn commands() {
+        let command = |more: &[&str]| match resolved("pool", more, &Environment::default()) {
+            Command::Pool(pool) => {
+                (pool.consume.handler.command.expect("a command"), pool.consume.common.warnings)
+            }
+            _ => panic!("pool"),
+        };
+        let (exec, warnings) = command(&["--tag", "--", "cook", "--tag", "{}"]);
+        assert_eq!(exec.words, ["cook", "--tag", "{}"]);
+        assert!(exec.tag && exec.replace && exec.mode == CommandMode::Exec(None));
+        assert_eq!(warnings, [""; 0]);
+        let (exec, warnings) = command(&["--exec", "cook", "--tag"]);
+        assert_eq!(exec.words, ["cook", "--tag"]);
+        assert!(!exec.tag && warnings.len() == 1 && warnings[0].contains("--tag"), "{warnings:?}");
+        assert_eq!(command(&["--exec=cook", "x"]).0.words, ["cook", "x"]);
+        let (shell, _) = command(&["--shell", "cat > {}"]);
+        assert_eq!(shell.words, ["/bin/sh", "-c", "cat > {}"]);
+        assert!(!shell.replace);
+        let (pipe, _) = command(&["--pipe", "--pipe-depth", "3", "--", "cook"]);
+        assert_eq!(pipe.mode, CommandMode::Pipe { depth: 3 });
+        assert_eq!(command(&["--retry-exit", "22", "--", "curl"]).0.exits.retry, [22]);
+        assert_eq!(command(&["--reject-exit", "75", "--", "x"]).0.exits.retry, [0; 0]);
+    }
+
+    #[test]
+    fn contradictions_of_handlers_are_usage_errors() {
+        for line in [
+            "--print %s -- cook",
+            "--retries 2 --print %s",
+            "--dlq dead --on-fail skip -- cook",
+            "--on-fail dlq -- cook",
+            "--pipe-depth 3 -- cook",
+            "--pipe --batch 3 -- cook",
+            "--batch-wait 1s -- cook",
+            "--reject-exit 3 --retry-exit 3 -- cook",
+            "--retry-delay 2s --retry-max-delay 1s -- cook",
+            "--halt now -- cook",
+            "--retry-exit 0 -- cook",
+            "--exec",
+            "--",
+            "--pipe",
+        ] {
+            let words = ["keylane", "pool"].into_iter().chain(line.split(' ')).map(OsString::from);
+            let parsed = parse(&words.collect::<Vec<_>>(), &Environment::default());
+            assert!(parsed.is_err(), "{line}: {parsed:?}");
+        }
     }
 
     #[test]

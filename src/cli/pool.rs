@@ -1,5 +1,6 @@
 //! `pool`: many workers, each key in order.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,9 +9,11 @@ use super::common::CommonFlags;
 use super::consume::{Consume, ConsumeFlags};
 use super::lecture;
 use super::memory::MemoryLimit;
+use super::parse::CommandWords;
 use super::settings::{Environment, Setting};
 use super::usage::{Usage, require};
 use super::value;
+use crate::pool::route::LaneKey;
 
 /// The flags of `pool`.
 #[derive(Args, Clone, Debug)]
@@ -50,12 +53,28 @@ pub(super) struct PoolFlags {
     #[arg(long, value_name = "spread|lane", default_value = "spread", value_parser = NullKey::parse)]
     null_key: NullKey,
 
+    /// The key that is kept in order: key (the record's), header:NAME or json:/POINTER into the value
+    #[arg(long, value_name = "key|header:NAME|json:/POINTER", default_value = "key", value_parser = lane_key)]
+    lane_key: LaneKey,
+
+    /// Warn when a partition's first unfinished record stays so for this long while later ones finish; 0 = never
+    #[arg(long, value_name = "D", default_value = "60s", value_parser = value::period)]
+    gap_age: Duration,
+
+    /// Serve /metrics and /healthz over HTTP here, such as 127.0.0.1:9400
+    #[arg(long, value_name = "IP:PORT", value_parser = listen)]
+    listen: Option<SocketAddr>,
+
     #[command(flatten)]
     common: CommonFlags,
 }
 
 impl PoolFlags {
-    pub(super) fn resolve(self, environment: &Environment) -> Result<Pool, Usage> {
+    pub(super) fn resolve(
+        self,
+        environment: &Environment,
+        command: Option<CommandWords>,
+    ) -> Result<Pool, Usage> {
         let mut layers = self.common.layers(environment)?;
         require!(
             self.dispatch == Dispatch::Lanes || self.order == Order::Key,
@@ -64,6 +83,10 @@ impl PoolFlags {
         require!(
             self.null_key == NullKey::Spread || self.order != Order::None,
             "--order none and --null-key lane contradict each other: leave one of them out"
+        );
+        require!(
+            self.lane_key == LaneKey::Key || (self.dispatch == Dispatch::Lanes && self.order == Order::Key),
+            "--lane-key is for --dispatch lanes and --order key: leave one of them out"
         );
         let workers = Setting { flag: "--workers", variable: Some(("WORKERS", workers)), property: None };
         let commit_interval = Setting {
@@ -85,7 +108,10 @@ impl PoolFlags {
             dispatch: self.dispatch,
             order: self.order,
             null_key: self.null_key,
-            consume: self.consume.resolve(self.common, layers, lecture::GROUP_POOL)?,
+            lane_key: self.lane_key,
+            gap_age: Some(self.gap_age).filter(|age| !age.is_zero()),
+            listen: self.listen,
+            consume: self.consume.resolve(self.common, command, layers, lecture::GROUP_POOL)?,
         })
     }
 }
@@ -100,6 +126,31 @@ fn buffer(text: &str) -> Result<u32, String> {
 
 fn max_ahead(text: &str) -> Result<u32, String> {
     value::whole_u32(text, 1, 100_000_000)
+}
+
+fn lane_key(text: &str) -> Result<LaneKey, String> {
+    let wrong = || format!("'{text}' is not one of key, header:NAME, json:/POINTER");
+    match text.split_once(':') {
+        None if text == "key" => Ok(LaneKey::Key),
+        Some(("header", name)) if !name.is_empty() => Ok(LaneKey::Header(name.into())),
+        Some(("json", pointer)) => {
+            // RFC 6901: a ~ stands before 0 or 1 only.
+            let escaped = pointer.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+            if pointer.starts_with('/') && escaped {
+                Ok(LaneKey::Json(pointer.to_owned()))
+            } else {
+                Err(format!(
+                    "'{pointer}' is not a JSON pointer: write it as /customer/id, a ~ as ~0, a / as ~1"
+                ))
+            }
+        }
+        _ => Err(wrong()),
+    }
+}
+
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    let text = text.replace("localhost:", "127.0.0.1:");
+    text.parse().map_err(|_| format!("'{text}' is not an address: write IP:PORT, such as 127.0.0.1:9400"))
 }
 
 fn memory(text: &str) -> Result<u64, String> {
@@ -130,6 +181,12 @@ pub struct Pool {
     pub order: Order,
     /// Whether records without a key keep an order.
     pub null_key: NullKey,
+    /// What counts as a record's key; `Key` unless `dispatch` is `Lanes` and `order` is `Key`.
+    pub lane_key: LaneKey,
+    /// When to warn of a partition's first unfinished record.
+    pub gap_age: Option<Duration>,
+    /// Where metrics are served.
+    pub listen: Option<SocketAddr>,
 }
 
 /// How a record finds its worker.

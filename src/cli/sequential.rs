@@ -5,6 +5,7 @@ use clap::Args;
 use super::common::CommonFlags;
 use super::consume::{Consume, ConsumeFlags};
 use super::lecture;
+use super::parse::CommandWords;
 use super::settings::{Environment, Setting};
 use super::usage::{Usage, require};
 use super::value;
@@ -24,7 +25,11 @@ pub(super) struct SequentialFlags {
 }
 
 impl SequentialFlags {
-    pub(super) fn resolve(self, environment: &Environment) -> Result<Sequential, Usage> {
+    pub(super) fn resolve(
+        self,
+        environment: &Environment,
+        command: Option<CommandWords>,
+    ) -> Result<Sequential, Usage> {
         let mut layers = self.common.layers(environment)?;
         let setting = Setting {
             flag: "--max-poll-records",
@@ -32,7 +37,7 @@ impl SequentialFlags {
             property: Some(("max.poll.records", max_poll_records)),
         };
         let max_poll_records = layers.pick(self.max_poll_records, &setting)?.unwrap_or(100);
-        let consume = self.consume.resolve(self.common, layers, lecture::GROUP_SEQUENTIAL)?;
+        let consume = self.consume.resolve(self.common, command, layers, lecture::GROUP_SEQUENTIAL)?;
         require!(
             consume.topics.len() == 1,
             "sequential reads one topic, and {} are given: give one -t, or use pool",

@@ -1,6 +1,7 @@
 //! The worker threads of a handler that is a program. Each polls its bell beside what its children do.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
@@ -9,18 +10,21 @@ use super::shared::{Failure, Shared, Want};
 use super::threads::{Alarm, STACK_BYTES};
 use super::tries::Try;
 use super::worker::Next;
+use crate::cli;
 use crate::exit::Exit;
 use crate::handler::bell::Bell;
+use crate::handler::child;
 use crate::handler::environment::About;
 use crate::handler::exec::{Command, Exec, Ran, Watch};
 use crate::handler::joblog::{Entry, Joblog};
 use crate::handler::outcome::{End, Outcome};
+use crate::handler::{CommandConfig, CommandMode};
 
 /// Starts workers that do `work`, each with its number and its bell, and makes them known in `workers`.
 ///
 /// # Errors
 /// The system gives no thread or no descriptor.
-pub(super) fn start(
+fn start(
     workers: &OnceLock<Vec<Alarm>>,
     count: u32,
     work: impl Fn(u32, &Bell) + Clone + Send + 'static,
@@ -42,18 +46,68 @@ pub(super) fn start(
     Ok(threads)
 }
 
-/// What the workers of `--exec` share.
-#[derive(Clone)]
-pub(super) struct ExecCrew {
-    pub(super) shared: Arc<Shared>,
-    pub(super) command: Arc<Command>,
-    pub(super) group: String,
-    pub(super) joblog: Option<Arc<Joblog>>,
+/// A handler that is a program, found and ready.
+#[derive(Debug)]
+pub(super) struct Crew {
+    command: Arc<Command>,
+    group: String,
+    joblog: Option<Arc<Joblog>>,
 }
 
-impl ExecCrew {
+impl Crew {
+    /// Finds the program and opens the joblog.
+    ///
+    /// # Errors
+    /// What ends the run before it begins, and why.
+    pub(super) fn new(command: &CommandConfig, config: &cli::Consume) -> Result<Crew, (Exit, String)> {
+        if matches!(command.mode, CommandMode::Pipe { .. } | CommandMode::Exec(Some(_))) {
+            return Err((Exit::Usage, "--pipe and --batch are not built yet".to_owned()));
+        }
+        let open = |path: &PathBuf| {
+            let failed = |error| (Exit::Output, format!("--joblog {}: {error}", path.display()));
+            Joblog::open(path).map(Arc::new).map_err(failed)
+        };
+        Ok(Crew {
+            command: Arc::new(Command::new(command)?),
+            group: config.group.clone(),
+            joblog: config.failing.joblog.as_ref().map(open).transpose()?,
+        })
+    }
+
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// The system gives no thread or no descriptor.
+    pub(super) fn start(
+        self,
+        shared: &Arc<Shared>,
+        workers: &OnceLock<Vec<Alarm>>,
+        count: u32,
+    ) -> io::Result<Vec<JoinHandle<()>>> {
+        child::make_room(u64::from(count) * DESCRIPTORS_PER_WORKER + DESCRIPTORS_OF_OTHERS);
+        let Crew { command, group, joblog } = self;
+        let workshop = Workshop { shared: shared.clone(), command, group, joblog };
+        start(workers, count, move |worker, bell| workshop.work(worker, bell))
+    }
+}
+
+/// A bell and four ends of pipes; while a child is started the ends of two more, and what waits for it.
+const DESCRIPTORS_PER_WORKER: u64 = 10;
+/// Brokers, files, signals.
+const DESCRIPTORS_OF_OTHERS: u64 = 128;
+
+/// What the workers of `--exec` share.
+#[derive(Clone)]
+struct Workshop {
+    shared: Arc<Shared>,
+    command: Arc<Command>,
+    group: String,
+    joblog: Option<Arc<Joblog>>,
+}
+
+impl Workshop {
     /// The work of one worker, until the run is over.
-    pub(super) fn work(&self, worker: u32, bell: &Bell) {
+    fn work(&self, worker: u32, bell: &Bell) {
         let failure = match Exec::new(self.command.clone(), &self.group, worker) {
             Ok(mut exec) => self.work_with(&mut exec, worker, bell).err(),
             Err(error) => {

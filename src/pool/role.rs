@@ -12,7 +12,7 @@ use keylane_protocol::fetch::FetchConfig;
 use keylane_protocol::group::GroupConfig;
 
 use super::board::{Board, Dispatch};
-use super::commands::{self, ExecCrew};
+use super::commands::Crew;
 use super::engine::{CommitWhen, Engine, EngineConfig, Signals, fetch_bytes};
 use super::route::{NullKey, Order, Routing};
 use super::shared::{Clock, Shared, Wake};
@@ -21,7 +21,8 @@ use crate::cli;
 use crate::driver::Driver;
 use crate::driver::signals::Source;
 use crate::exit::Exit;
-use crate::handler::{Handler, Observer, exec};
+use crate::handler::policy::Policy;
+use crate::handler::{Handler, Observer};
 use crate::report::Report;
 
 /// Records in a run where no handler can block; a run ends earlier by time.
@@ -92,6 +93,8 @@ pub struct Setup {
     pub workers: u32,
     /// How many records a worker takes at a time.
     pub run_records_max: usize,
+    /// What becomes of records that fail, and the seed for the jitter of delays.
+    pub policy: (Policy, u64),
 }
 
 impl Setup {
@@ -169,6 +172,7 @@ impl Setup {
             dispatch: plan.dispatch,
             workers: plan.workers,
             run_records_max: if config.handler.can_block() { 1 } else { RUN_RECORDS_MAX },
+            policy: (config.failing.policy.clone(), seed ^ 3),
         }
     }
 
@@ -177,14 +181,17 @@ impl Setup {
         let now = clock.now();
         let consumer = Consumer::new(self.net, self.consumer, now);
         let board = Board::new(self.dispatch);
-        let shared = Shared::new(board, clock, wake, self.workers, self.run_records_max);
+        let mut shared = Shared::new(board, clock, wake, self.workers, self.run_records_max);
+        let (policy, seed) = self.policy;
+        shared.set_policy(policy, seed);
         Engine::new(consumer, Arc::new(shared), self.engine, report, now)
     }
 }
 
 fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result<Exit> {
-    let command = match config.handler.command.as_ref().map(exec::Command::new).transpose() {
-        Ok(command) => command.map(Arc::new),
+    let command = match config.handler.command.as_ref().map(|command| Crew::new(command, config)).transpose()
+    {
+        Ok(command) => command,
         Err((exit, text)) => {
             around.report.error(text);
             return Ok(exit);
@@ -200,12 +207,9 @@ fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result
         None => threads::start(engine.shared(), &known, count, |worker| {
             Handler::new(config.handler.clone(), worker).observed_by(around.observer.clone())
         })?,
-        Some(command) => {
-            let (shared, group) = (engine.shared().clone(), config.group.clone());
-            let crew = ExecCrew { shared, command, group, joblog: None };
-            commands::start(&known, count, move |worker, bell| crew.work(worker, bell))?
-        }
+        Some(crew) => crew.start(engine.shared(), &known, count)?,
     };
+    engine.set_failure_policy(None, config.failing.halt);
     loop {
         let deadline = engine.deadline();
         driver.turn(engine.consumer(), deadline)?;

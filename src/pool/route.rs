@@ -43,6 +43,18 @@ pub enum Order {
     None,
 }
 
+/// `--lane-key`: what counts as a record's key for its lane.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LaneKey {
+    /// The record's key.
+    #[default]
+    Key,
+    /// The last header of this name.
+    Header(Vec<u8>),
+    /// What this JSON pointer (RFC 6901) finds in the value.
+    Json(String),
+}
+
 /// `--null-key`: what becomes of records without a key. The empty key is a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NullKey {
