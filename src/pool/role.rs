@@ -12,6 +12,7 @@ use keylane_protocol::fetch::FetchConfig;
 use keylane_protocol::group::GroupConfig;
 
 use super::board::{Board, Dispatch};
+use super::commands::Crew;
 use super::engine::{CommitWhen, Engine, EngineConfig, Signals, fetch_bytes};
 use super::letters::{self, Letters, LettersConfig};
 use super::route::{NullKey, Order, Routing};
@@ -93,10 +94,8 @@ pub struct Setup {
     pub workers: u32,
     /// How many records a worker takes at a time.
     pub run_records_max: usize,
-    /// What becomes of records that fail.
-    pub policy: Policy,
-    /// Seed of the jitter of their delays.
-    pub policy_seed: u64,
+    /// What becomes of records that fail, and the seed for the jitter of delays.
+    pub policy: (Policy, u64),
 }
 
 impl Setup {
@@ -174,8 +173,7 @@ impl Setup {
             dispatch: plan.dispatch,
             workers: plan.workers,
             run_records_max: if config.handler.can_block() { 1 } else { RUN_RECORDS_MAX },
-            policy: config.failing.policy.clone(),
-            policy_seed: seed ^ 3,
+            policy: (config.failing.policy.clone(), seed ^ 3),
         }
     }
 
@@ -185,15 +183,21 @@ impl Setup {
         let consumer = Consumer::new(self.net, self.consumer, now);
         let board = Board::new(self.dispatch);
         let mut shared = Shared::new(board, clock, wake, self.workers, self.run_records_max);
-        shared.set_policy(self.policy, self.policy_seed);
+        let (policy, seed) = self.policy;
+        shared.set_policy(policy, seed);
         Engine::new(consumer, Arc::new(shared), self.engine, report, now)
     }
 }
 
 fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result<Exit> {
-    if config.handler.command.is_some() {
-        return Err(io::Error::other("commands are not built yet"));
-    }
+    let command = match config.handler.command.as_ref().map(|command| Crew::new(command, config)).transpose()
+    {
+        Ok(command) => command,
+        Err((exit, text)) => {
+            around.report.error(text);
+            return Ok(exit);
+        }
+    };
     let letters = match config.failing.dead_letters.as_ref().map(|topic| dead_letters(config, topic, around))
     {
         Some(Err(exit)) => return Ok(exit),
@@ -206,13 +210,16 @@ fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result
     let wake = Threads { waker: driver.waker(), workers: known.clone() };
     let count = setup.workers;
     let mut engine = setup.engine(Clock::Real(driver.started()), Box::new(wake), around.report.clone());
+    let workers = match command {
+        None => threads::start(engine.shared(), &known, count, |worker| {
+            Handler::new(config.handler.clone(), worker).observed_by(around.observer.clone())
+        })?,
+        Some(crew) => crew.start(engine.shared(), &known, count)?,
+    };
     let letters = letters
         .map(|letters| Letters::start(letters, engine.shared().clone(), around.report.clone()))
         .transpose()?;
     engine.set_failure_policy(letters.as_ref().map(Letters::letterbox), config.failing.halt);
-    let workers = threads::start(engine.shared(), &known, count, |worker| {
-        Handler::new(config.handler.clone(), worker).observed_by(around.observer.clone())
-    })?;
     loop {
         let deadline = engine.deadline();
         driver.turn(engine.consumer(), deadline)?;
