@@ -64,10 +64,17 @@ pub(super) struct LettersConfig {
 /// # Errors
 /// It is missing, not writable or unknown within the request timeout; that was said.
 pub(super) fn check(common: &Common, topic: &str, report: &Report) -> Result<NonZeroU32, Exit> {
-    let access = ask_access(common, topic, report).map_err(|failure| failure.end(report))?;
+    let refused = |error: &Error| {
+        report.error(format!("dead letters have no place: {error}"));
+        Exit::of(error)
+    };
+    let access = ask_access(common, topic, report).map_err(|failure| match failure {
+        session::Failure::Kafka(error) => refused(&error),
+        failure => failure.end(report),
+    })?;
     if access.may_write == Some(false) {
-        let error = Error::refused(Api::Produce, code::TOPIC_AUTHORIZATION_FAILED, None).at_topic(topic);
-        return Err(session::Failure::Kafka(error).end(report));
+        let error = Error::refused(Api::Produce, code::TOPIC_AUTHORIZATION_FAILED, None);
+        return Err(refused(&error.at_topic(topic)));
     }
     NonZeroU32::new(u32::try_from(access.partitions).unwrap_or(0)).ok_or_else(|| {
         report.error(format!("dead-letter topic {topic} has no partition yet"));

@@ -18,6 +18,7 @@ mod cluster;
 mod ledger;
 
 mod crash;
+mod failures;
 mod logs;
 mod memory;
 mod order;

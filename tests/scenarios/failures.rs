@@ -1,0 +1,310 @@
+//! Records that a handler cannot do: tried again, dead-lettered and sent back, skipped, or the end of the run.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::child::Exit;
+use crate::cluster::{Cluster, LIMIT, have};
+
+/// What a record is, but for its offset.
+const RECORD: &str = "%k|%T|%h|%s\\n";
+
+/// A folder of a test's own, removed at the end.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+/// Runs a pool of `topic` to its end.
+fn pool(kafka: &Cluster, topic: &str, flags: &[&str], handler: &str) -> Exit {
+    let mut args = vec!["pool", "-t", topic, "-g", topic, "-e", "-w", "4"];
+    args.extend(flags);
+    args.extend(["--", "sh", "-c", handler]);
+    kafka.keylane(&args).wait_exit(LIMIT)
+}
+
+/// Every record of a topic in `format`, by another group.
+fn records(kafka: &Cluster, topic: &str, format: &str) -> Vec<String> {
+    let group = format!("{topic}.{}", records_read());
+    let exit = kafka.run(&["sequential", "-t", topic, "-g", &group, "-e", "-q", "--print", format]);
+    exit.stdout.lines().map(str::to_owned).collect()
+}
+
+fn records_read() -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    COUNT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Fields of a joblog's lines.
+fn joblog(path: &str) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().skip(1).map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+}
+
+fn seconds(text: &str) -> f64 {
+    text.trim().parse().unwrap()
+}
+
+#[test]
+fn a_poison_record_goes_to_the_dead_letters_and_back() {
+    let kafka = Cluster::any();
+    let (topic, dead) = (kafka.topic(1, &[]), kafka.topic(2, &[]));
+    kafka.seed(&topic, 100, 10, &[]);
+    let folder = folder();
+    let log = folder.path().join("log").display().to_string();
+    // Offset 3 has key-3, as have 13, 23 and so on.
+    let flags = ["--retries", "2", "--retry-delay", "800ms", "--dlq", &dead, "--joblog", &log];
+    let exit = pool(&kafka, &topic, &flags, "test $KEYLANE_OFFSET != 3");
+    assert_eq!(exit.code, Some(1), "{exit}");
+    let done = |name| exit.done(name).map(str::to_owned).unwrap_or_default();
+    assert_eq!(
+        (done("processed"), done("dead-lettered"), done("retried")),
+        ("99".into(), "1".into(), "2".into())
+    );
+    kafka.assert_caught_up(&topic, &topic);
+
+    // Nobody but its key waited for it.
+    let poison = format!("{topic}/0@3");
+    let lines = joblog(&log);
+    let third =
+        lines.iter().filter(|line| line[1] == poison).map(|line| seconds(&line[2])).next_back().unwrap();
+    let is_of_its_key = |line: &&Vec<String>| line[1].ends_with('3');
+    let last =
+        lines.iter().filter(|line| !is_of_its_key(line)).map(|line| seconds(&line[2]) + seconds(&line[3]));
+    let last = last.fold(0.0, f64::max);
+    assert!(last < third, "others were done {last}, its third try began {third}");
+    assert_eq!(lines.iter().filter(is_of_its_key).filter(|line| seconds(&line[2]) >= third).count(), 10);
+    let awk = "NR > 1 && NF == 9 { n[$7 + ($8 ? 128 + $8 : 0)]++ } END { print NR - 1, n[0], n[1] }";
+    let counted = Command::new("awk").args(["-F\t", awk, &log]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&counted.stdout), "102 99 3\n");
+
+    // Proven by its joblog, unless a line is taken out.
+    let verify = ["verify", &log, "-t", &topic, "-g", &topic, "--dlq", &dead];
+    assert!(kafka.run(&verify).stdout.starts_with("verify: clean records=100 handled=99 dead-lettered=1 "));
+    let text = fs::read_to_string(&log).unwrap();
+    let short = folder.path().join("short").display().to_string();
+    let kept = text.lines().filter(|line| !line.contains(&format!("{topic}/0@50\t")));
+    fs::write(&short, kept.map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    let exit =
+        kafka.keylane(&["verify", &short, "-t", &topic, "-g", &topic, "--dlq", &dead]).wait_exit(LIMIT);
+    assert_eq!(exit.code, Some(1), "{exit}");
+    assert!(exit.stderr.contains(&format!("committed-early: {topic}/0@50 below 100")), "{exit}");
+
+    // The letter is the record, with headers that tell.
+    let origin = records(&kafka, &topic, RECORD);
+    let letters = records(&kafka, &dead, RECORD);
+    let headers = "keylane-dlq-topic=";
+    let (before, after) = letters[0].split_once(headers).unwrap();
+    let (told, value) = after.rsplit_once('|').unwrap();
+    assert_eq!((letters.len(), format!("{before}|{value}")), (1, origin[3].clone()));
+    let expected = format!("{topic},keylane-dlq-partition=0,keylane-dlq-offset=3,keylane-dlq-timestamp=");
+    assert!(told.starts_with(&expected), "{told}");
+    let expected = format!(",keylane-dlq-group={topic},keylane-dlq-attempts=3,");
+    assert!(told.contains(&expected) && told.ends_with(",keylane-dlq-exit=1"), "{told}");
+    let list = kafka.run(&["dlq", "list", "-t", &dead, "-q"]).stdout;
+    assert!(list.starts_with("PARTITION OFFSET TIMESTAMP"), "{list}");
+    assert!(list.lines().nth(1).is_some_and(|line| line.contains(&format!(" key-3 {poison} "))), "{list}");
+
+    // Back it goes, once.
+    let replay = ["dlq", "replay", "-t", &dead];
+    assert_eq!(kafka.run(&replay).done("would-replay"), Some("1"));
+    assert_eq!(kafka.ends(&topic, &topic)[&0], 100, "a dry run sends nothing");
+    let replay = ["dlq", "replay", "-t", &dead, "--execute"];
+    assert_eq!(kafka.run(&replay).done("replayed"), Some("1"));
+    let again = records(&kafka, &topic, RECORD);
+    assert_eq!((again.len(), &again[100]), (101, &origin[3]));
+    assert_eq!(kafka.run(&replay).done("replayed"), Some("0"));
+    assert_eq!(kafka.ends(&topic, &topic)[&0], 101);
+}
+
+#[test]
+fn letters_go_back_in_the_order_of_their_keys() {
+    let kafka = Cluster::any();
+    let (topic, dead) = (kafka.topic(3, &[]), kafka.topic(2, &[]));
+    kafka.seed(&topic, 120, 12, &[]);
+    // A record of every key but one is left over by the replay of that key.
+    let exit = pool(&kafka, &topic, &["--dlq", &dead], "exit 65");
+    assert_eq!(
+        (exit.code, exit.done("dead-lettered"), exit.done("retried")),
+        (Some(1), Some("120"), Some("0"))
+    );
+    let origin = records(&kafka, &topic, "%p %k %T %s\\n");
+    let some = kafka.run(&["dlq", "replay", "-t", &dead, "--key", "key-5", "--execute"]);
+    assert_eq!((some.done("replayed"), some.done("left-out")), (Some("10"), Some("110")));
+    assert!(some.stderr.contains("progress is not moved"), "{some}");
+    let all = kafka.run(&["dlq", "replay", "-t", &dead, "--execute"]);
+    assert_eq!((all.done("replayed"), all.done("skipped")), (Some("120"), Some("0")));
+    let now = records(&kafka, &topic, "%p %k %T %s\\n");
+    assert_eq!(now.len(), 250);
+    for key in 0..12 {
+        let of_key = |lines: &[String]| -> Vec<String> {
+            let word = format!(" key-{key} ");
+            lines.iter().filter(|line| line.contains(&word)).cloned().collect()
+        };
+        let found = of_key(&now);
+        let expected = vec![of_key(&origin); if key == 5 { 3 } else { 2 }].concat();
+        assert_eq!(found, expected, "key-{key}");
+    }
+    // What is no letter is passed over and counted; progress passes it too.
+    kafka.seed(&dead, 5, 5, &[]);
+    let exit = kafka.keylane(&["dlq", "replay", "-t", &dead, "--execute"]).wait_exit(LIMIT);
+    assert_eq!(
+        (exit.code, exit.done("skipped"), exit.done("replayed")),
+        (Some(1), Some("5"), Some("0")),
+        "{exit}"
+    );
+    assert_eq!(kafka.run(&["dlq", "replay", "-t", &dead, "--execute"]).done("skipped"), Some("0"));
+}
+
+#[test]
+fn a_letter_keeps_every_byte_and_header() {
+    if !have("kcat") {
+        return;
+    }
+    let kafka = Cluster::any();
+    let (topic, dead) = (kafka.topic(1, &[]), kafka.topic(1, &[]));
+    let folder = folder();
+    let value = folder.path().join("value");
+    let bytes: Vec<u8> = (0..=255).chain([0, 10, 13, 255]).collect();
+    fs::write(&value, &bytes).unwrap();
+    let made = Command::new("kcat")
+        .args([
+            "-P",
+            "-b",
+            kafka.brokers(),
+            "-t",
+            &topic,
+            "-k",
+            "k ey",
+            "-H",
+            "a=1",
+            "-H",
+            "a=2",
+            "-H",
+            "keylane=x",
+        ])
+        .arg(&value)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    assert_eq!(pool(&kafka, &topic, &["--retries", "0", "--dlq", &dead], "exit 9").code, Some(1));
+    let json = |topic: &str, offset: usize| {
+        let line = records(&kafka, topic, "json").swap_remove(offset);
+        let mut object: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let headers = object["headers"].take();
+        (object["key"].take(), object["value_b64"].take(), object["timestamp"].take(), headers)
+    };
+    let (origin, letter) = (json(&topic, 0), json(&dead, 0));
+    assert!(origin.1.is_string(), "{origin:?}");
+    assert_eq!((&letter.0, &letter.1, &letter.2), (&origin.0, &origin.1, &origin.2));
+    let (before, added) = (origin.3.as_array().unwrap(), letter.3.as_array().unwrap());
+    assert_eq!((before.len(), added.len()), (3, 11));
+    assert_eq!(&added[..3], before.as_slice());
+    assert_eq!(added[10], serde_json::json!(["keylane-dlq-exit", "9"]));
+    kafka.run(&["dlq", "replay", "-t", &dead, "--execute"]);
+    assert_eq!(json(&topic, 1), origin);
+}
+
+#[test]
+fn skips_and_halts_count_what_failed() {
+    let kafka = Cluster::any();
+    let topic = kafka.topic(1, &[]);
+    kafka.seed(&topic, 60, 60, &[]);
+    let exit = pool(&kafka, &topic, &["--on-fail", "skip", "--retries", "0"], "test $KEYLANE_OFFSET -lt 55");
+    assert_eq!(
+        (exit.code, exit.done("skipped"), exit.done("processed")),
+        (Some(1), Some("5"), Some("55")),
+        "{exit}"
+    );
+    kafka.assert_caught_up(&topic, &topic);
+
+    let run = |group: &str, halt: &str, handler: &str| {
+        let args =
+            ["pool", "-t", &topic, "-g", group, "-e", "-w", "4", "--on-fail", "skip", "--retries", "0"];
+        let mut args = args.to_vec();
+        args.extend(["--halt", halt, "--", "sh", "-c", handler]);
+        kafka.keylane(&args).wait_exit(LIMIT)
+    };
+    // What runs is finished.
+    let (soon, now) = (format!("{topic}.soon"), format!("{topic}.now"));
+    let exit = run(&soon, "soon,fail=3", "test $KEYLANE_OFFSET -ge 3 || { sleep 0.3; exit 1; }");
+    assert_eq!(
+        (exit.code, exit.done("unfinished"), exit.done("stop")),
+        (Some(65), Some("0"), Some("failure")),
+        "{exit}"
+    );
+    assert!(exit.done("skipped").is_some_and(|skipped| skipped.parse::<u32>().unwrap() >= 3), "{exit}");
+    // What runs is ended.
+    let exit = run(&now, "now,fail=1", "test $KEYLANE_OFFSET != 2 || exit 1; exec sleep 30");
+    assert_eq!((exit.code, exit.done("skipped")), (Some(65), Some("1")), "{exit}");
+    assert!(exit.took < Duration::from_secs(10), "{exit}");
+    assert_eq!(exit.done("commits"), Some("0"), "the first record was running: {exit}");
+}
+
+#[test]
+fn a_dead_letter_topic_must_be_there() {
+    let kafka = Cluster::any();
+    let topic = kafka.topic(1, &[]);
+    let exit = pool(&kafka, &topic, &["--dlq", "no-such-topic"], "true");
+    assert_eq!(exit.code, Some(66), "{exit}");
+    assert!(exit.stderr.contains("no-such-topic"), "{exit}");
+    assert!(!exit.stderr.contains("assigned"), "it joins nothing: {exit}");
+    for command in ["list", "replay"] {
+        let exit = kafka.keylane(&["dlq", command, "-t", "no-such-topic"]).wait_exit(LIMIT);
+        assert_eq!(exit.code, Some(66), "{exit}");
+    }
+}
+
+#[test]
+fn a_letter_that_is_refused_for_good_ends_the_run_before_its_record() {
+    let kafka = Cluster::any();
+    let (topic, dead) = (kafka.topic(1, &[]), kafka.topic(1, &["max.message.bytes=2000"]));
+    kafka.seed(&topic, 20, 20, &["--size", "20000"]);
+    let exit = pool(&kafka, &topic, &["--retries", "0", "--dlq", &dead], "test $KEYLANE_OFFSET != 7");
+    assert_eq!((exit.code, exit.done("dead-lettered")), (Some(65), Some("0")), "{exit}");
+    assert!(
+        exit.stderr.contains(&format!("{topic}/0@7: ")) && exit.stderr.contains("MESSAGE_TOO_LARGE"),
+        "{exit}"
+    );
+    assert_eq!(kafka.committed(&topic, &topic)[&0], 7);
+}
+
+/// A dead-letter topic that takes nothing for a while is waited for.
+#[test]
+fn a_letter_is_sent_until_it_is_taken() {
+    let kafka = Cluster::dev(&["--fault", "produce:error=NOT_ENOUGH_REPLICAS,client=letters,times=4"]);
+    let (topic, dead) = (kafka.topic(1, &[]), kafka.topic(1, &[]));
+    kafka.seed(&topic, 20, 20, &[]);
+    let flags = ["--retries", "0", "--dlq", &dead, "-X", "client.id=letters"];
+    let exit = pool(&kafka, &topic, &flags, "test $KEYLANE_OFFSET != 7");
+    assert_eq!((exit.code, exit.done("dead-lettered")), (Some(1), Some("1")), "{exit}");
+    assert_eq!(records(&kafka, &dead, "%o\\n"), ["0"]);
+    kafka.assert_caught_up(&topic, &topic);
+}
+
+#[test]
+fn exit_codes_mean_what_was_said() {
+    let kafka = Cluster::any();
+    let (topic, dead) = (kafka.topic(1, &[]), kafka.topic(1, &[]));
+    kafka.seed(&topic, 4, 4, &[]);
+    let fast = ["--retries", "0", "--retry-delay", "10ms", "--retry-max-delay", "20ms"];
+    let mut flags = fast.to_vec();
+    flags.extend(["--dlq", &dead, "--reject-exit", "65,3", "--retry-exit", "75,22"]);
+    // 75 and 22 are tried without limit, 3 and 65 never again.
+    let handler = "case $KEYLANE_OFFSET in 0) test $KEYLANE_ATTEMPT -ge 6 || exit 75;; \
+                   1) test $KEYLANE_ATTEMPT -ge 4 || exit 22;; 2) exit 3;; 3) exit 65;; esac";
+    let exit = pool(&kafka, &topic, &flags, handler);
+    assert_eq!(
+        (exit.code, exit.done("retried"), exit.done("dead-lettered")),
+        (Some(1), Some("8"), Some("2")),
+        "{exit}"
+    );
+    let list = kafka.run(&["dlq", "list", "-t", &dead, "--format", "json"]).stdout;
+    let letters: Vec<serde_json::Value> =
+        list.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<_> =
+        letters.iter().map(|letter| (letter["exit"].as_str(), letter["attempts"].as_i64())).collect();
+    assert!(told.contains(&(Some("3"), Some(1))) && told.contains(&(Some("65"), Some(1))), "{list}");
+    assert_eq!(told.len(), 2, "{list}");
+}
