@@ -15,6 +15,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::fcntl::{Flock, FlockArg};
+
 /// The first line.
 pub const HEADER: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n";
 
@@ -53,13 +55,11 @@ impl Joblog {
     /// It cannot be opened for appending, or the header cannot be written.
     pub fn open(path: &Path) -> io::Result<Joblog> {
         let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-        let metadata = file.metadata()?;
-        if metadata.is_file() {
+        if file.metadata()?.is_file() {
             // Processes that begin together must not both find it empty.
-            file.lock()?;
-            let begun = begin(&mut file, path);
-            file.unlock()?;
-            begun?;
+            let mut locked = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
+            begin(&mut locked, path)?;
+            file = locked.unlock().map_err(|(_, error)| error)?;
         } else {
             file.write_all(HEADER.as_bytes())?;
         }
