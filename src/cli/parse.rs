@@ -377,7 +377,7 @@ mod tests {
                 let Some(default) = documented_default(argument) else { continue };
                 let flag =
                     format!("--{}={default}", argument.get_long().expect("only options have defaults"));
-                let with = |beside: &[&str]| [&[flag.as_str()], beside].concat();
+                let with = |beside: &[&'static str]| -> Vec<&str> { [&[flag.as_str()], beside].concat() };
                 let beside = BESIDE.into_iter().find(|beside| parsed(line, &with(beside), &nothing).is_ok());
                 let beside = beside.unwrap_or_else(|| panic!("{line} {flag}: refused"));
                 let expected = resolved(line, beside, &nothing);

@@ -27,7 +27,7 @@ const SPARE_BYTES: usize = 8 << 10;
 const POINTER_BYTES: usize = size_of::<usize>();
 
 /// Variables about a record. One that keylane itself has, as the child of another, is of another record.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "TOPIC",
     "PARTITION",
     "OFFSET",
@@ -37,6 +37,7 @@ const NAMES: [&str; 11] = [
     "TIMESTAMP",
     "GROUP",
     "ATTEMPT",
+    "BATCH",
     "WORKER",
     "HEADERS_FD",
 ];
@@ -112,6 +113,8 @@ pub struct About<'a> {
     pub partition: i32,
     /// Number of the try, from 1.
     pub attempt: u32,
+    /// With `--batch`: how many records there are, of which this is the first.
+    pub batch_records: Option<usize>,
 }
 
 /// A buffer for the variables of one record after the other.
@@ -138,7 +141,11 @@ impl Environment {
         self.push_number(&mut left, b"OFFSET", record.offset);
         self.push_number(&mut left, b"TIMESTAMP", record.timestamp_ms);
         self.push_number(&mut left, b"ATTEMPT", about.attempt.into());
-        if record.value.is_none() {
+        if let Some(records) = about.batch_records {
+            self.push_number(&mut left, b"BATCH", records as i64);
+        }
+        // Of a batch the values are in its lines.
+        if record.value.is_none() && about.batch_records.is_none() {
             self.push_number(&mut left, b"VALUE_NULL", 1);
         }
         if let Some(key) = record.key {
@@ -232,7 +239,7 @@ mod tests {
     }
 
     fn built(base: &Base, record: &Record<'_>) -> Vec<String> {
-        let about = About { topic: "orders", partition: 2, attempt: 1 };
+        let about = About { topic: "orders", partition: 2, attempt: 1, batch_records: None };
         let mut environment = Environment::default();
         let strings = environment.build(base, about, record, 0);
         strings.iter().map(|string| String::from_utf8_lossy(string.to_bytes()).into_owned()).collect()

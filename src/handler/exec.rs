@@ -130,31 +130,35 @@ impl Exec {
         words.iter().map(|word| word.to_bytes()).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// Waits for the bell. What was left running in the background meanwhile still has its output passed on.
+    /// Waits for the bell, for output of what was left running in the background, which it passes on, or for so long.
     ///
     /// # Errors
     /// Our stdout takes no more, or the system fails.
-    pub fn wait(&mut self, bell: &Bell) -> io::Result<()> {
-        loop {
-            let mut fds = [&bell.as_fd(), &self.out.read.as_fd(), &self.err.read.as_fd()]
-                .map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
-            if !child::wait_for(&mut fds, None)? {
-                continue;
-            }
-            let [rung, out, err] = fds.map(|fd| is_ready(&fd));
-            self.pass(out, err)?;
-            if rung {
-                bell.clear();
-                return Ok(());
-            }
+    pub fn wait(&mut self, bell: &Bell, limit: Option<Duration>) -> io::Result<()> {
+        let mut fds = [&bell.as_fd(), &self.out.read.as_fd(), &self.err.read.as_fd()]
+            .map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
+        if !child::wait_for(&mut fds, limit)? {
+            return Ok(());
         }
+        let [rung, out, err] = fds.map(|fd| is_ready(&fd));
+        if rung {
+            bell.clear();
+        }
+        self.pass(out, err)
     }
 
-    /// Tries a record. It returns once no child is left.
+    /// Tries a record, or several with `batch` as their input; then `record` is the first of them. It returns once no
+    /// child is left.
     ///
     /// # Errors
     /// Our stdout takes no more, or the system fails in what should not fail: the try came to nothing.
-    pub fn run(&mut self, about: About<'_>, record: &Record<'_>, watch: &Watch<'_>) -> io::Result<Ran> {
+    pub fn run(
+        &mut self,
+        about: About<'_>,
+        record: &Record<'_>,
+        batch: Option<&[u8]>,
+        watch: &Watch<'_>,
+    ) -> io::Result<Ran> {
         let began = (watch.now)();
         let command = self.command.clone();
         let words = match command.template.fill(&fields(about, record)) {
@@ -166,7 +170,7 @@ impl Exec {
             let (topic, partition) = (about.topic, about.partition);
             write!(self.tag, "{topic}/{partition}@{}\t", record.offset)?;
         }
-        let value = record.value.unwrap_or_default();
+        let value = batch.or(record.value).unwrap_or_default();
         let (mut child, input) = match self.start(&command, &words, about, record, value) {
             Ok(started) => started,
             Err(error) => return Ok(Ran::without_child(child::spawn_failed(&error))),
@@ -501,7 +505,7 @@ mod tests {
     use crate::handler::CommandMode;
     use crate::handler::tests::batch_of;
 
-    const ABOUT: About<'_> = About { topic: "orders", partition: 2, attempt: 1 };
+    const ABOUT: About<'_> = About { topic: "orders", partition: 2, attempt: 1, batch_records: None };
 
     struct Stage {
         exec: Exec,
@@ -532,7 +536,7 @@ mod tests {
             let record = Record::parse(&header, &payload, 0).unwrap();
             let began = Instant::now();
             let watch = Watch { bell: &self.bell, now: &|| began.elapsed(), ends: &|| ends };
-            self.exec.run(ABOUT, &record, &watch).unwrap()
+            self.exec.run(ABOUT, &record, None, &watch).unwrap()
         }
 
         fn file(&self, name: &str) -> Vec<u8> {

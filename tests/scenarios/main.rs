@@ -18,12 +18,14 @@ mod cluster;
 mod ledger;
 
 mod crash;
+mod exec;
 mod failures;
 mod logs;
 mod memory;
 mod order;
 mod others;
 mod outage;
+mod produce;
 mod rates;
 mod rebalance;
 mod stop;
