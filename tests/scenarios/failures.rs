@@ -308,3 +308,28 @@ fn exit_codes_mean_what_was_said() {
     assert!(told.contains(&(Some("3"), Some(1))) && told.contains(&(Some("65"), Some(1))), "{list}");
     assert_eq!(told.len(), 2, "{list}");
 }
+
+/// The topic is read to where it ended, though its leaders refuse, lose answers and forget sessions.
+#[test]
+fn letters_are_read_through_faults() {
+    let mut args = Vec::new();
+    let faults = [
+        "fetch:error=NOT_LEADER_OR_FOLLOWER,client=reader,times=2",
+        "fetch:error=FETCH_SESSION_ID_NOT_FOUND,client=reader,nth=4",
+        "fetch:reset,client=reader,nth=6",
+        "fetch:cut,client=reader,nth=7",
+        "fetch:error=UNKNOWN_TOPIC_OR_PARTITION,client=nobody",
+    ];
+    faults.iter().for_each(|fault| args.extend(["--fault", fault]));
+    let kafka = Cluster::dev(&args);
+    let topic = kafka.topic(3, &[]);
+    // More than one fetch takes.
+    kafka.seed(&topic, 6_000, 100, &["--size", "1000", "-z", "none", "-q"]);
+    let exit = kafka.run(&["dlq", "replay", "-t", &topic, "-X", "client.id=reader"]);
+    assert_eq!((exit.done("skipped"), exit.done("would-replay")), (Some("6000"), Some("0")), "{exit}");
+    // Patience has an end.
+    let args = ["dlq", "list", "-t", &topic, "-X", "client.id=nobody", "--request-timeout", "1s"];
+    let exit = kafka.keylane(&args).wait_exit(LIMIT);
+    assert_eq!(exit.code, Some(66), "{exit}");
+    assert!(exit.stderr.contains("UNKNOWN_TOPIC_OR_PARTITION"), "{exit}");
+}

@@ -414,3 +414,16 @@ fn configs(response: DescribeConfigsResponse) -> Option<ConfigsOrCode> {
     configs.sort();
     Some(Ok(configs))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_operations_says_whether_we_may_write() {
+        // READ, DESCRIBE; with WRITE; what a broker without an answer leaves.
+        assert_eq!(may_write(1 << 3 | 1 << 8), Some(false));
+        assert_eq!(may_write(1 << 3 | 1 << 4 | 1 << 8), Some(true));
+        assert_eq!(may_write(i32::MIN), None);
+    }
+}

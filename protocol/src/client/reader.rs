@@ -288,3 +288,112 @@ impl Reader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use kafka_protocol::messages::TopicName;
+    use kafka_protocol::messages::fetch_response::FetchableTopicResponse;
+
+    use super::*;
+    use crate::api::text;
+    use crate::offsets::Isolation;
+    use crate::records::{BatchBuilder, Codec, ProducerStamp};
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn reader(ranges: &[(i32, i64, i64)]) -> Reader {
+        let net = NetConfig {
+            bootstrap: vec![("broker".to_owned(), 9092)],
+            client_id: "test".to_owned(),
+            request_timeout: PATIENCE,
+            reconnect_backoff: PAUSE,
+            reconnect_backoff_max: PAUSE_MAX,
+            metadata_age_max: PATIENCE,
+            seed: 1,
+        };
+        let fetch = FetchConfig {
+            bytes_max: 1 << 20,
+            partition_bytes_max: 1 << 20,
+            wait_max: PAUSE,
+            isolation: Isolation::ReadUncommitted,
+            rack: None,
+        };
+        let ranges = ranges.iter().map(|(at, from, end)| (place(*at), Range { from: *from, end: *end }));
+        Reader::new(net, fetch, ranges, PATIENCE, Duration::ZERO)
+    }
+
+    fn place(partition: i32) -> TopicPartition {
+        TopicPartition::new("t", partition)
+    }
+
+    /// A batch of `count` records from `base` on.
+    fn batch(base: i64, count: usize) -> Bytes {
+        let mut builder = BatchBuilder::new();
+        (0..count).for_each(|_| builder.append(None, Some(b"x"), &[], 0).expect("small"));
+        let mut bytes = builder.finish(Codec::None, &ProducerStamp::NONE).expect("packed").to_vec();
+        bytes[..8].copy_from_slice(&base.to_be_bytes());
+        bytes.into()
+    }
+
+    fn answer(reader: &mut Reader, partition: i32, records: Bytes, error_code: i16) {
+        let data = PartitionData::default()
+            .with_partition_index(partition)
+            .with_error_code(error_code)
+            .with_records(Some(records));
+        let topic =
+            FetchableTopicResponse::default().with_topic(TopicName(text("t"))).with_partitions(vec![data]);
+        let wanted = Wanted { topic_id: TopicId::nil(), position: 0, leader_epoch: 0 };
+        let asked = BTreeMap::from([(place(partition), wanted)]);
+        reader.take(FetchResponse::default().with_responses(vec![topic]), &asked, Duration::ZERO);
+    }
+
+    #[test]
+    fn chunks_cover_the_range_and_no_more() {
+        let mut reader = reader(&[(0, 2, 7), (1, 5, 5)]);
+        answer(&mut reader, 0, batch(0, 4), code::NONE);
+        // Sent again by a broker that forgot: nothing new.
+        answer(&mut reader, 0, batch(0, 4), code::NONE);
+        answer(&mut reader, 0, Bytes::new(), code::NONE);
+        assert!(!reader.is_done());
+        answer(&mut reader, 0, batch(4, 6), code::NONE);
+        let ranges: Vec<Range> =
+            std::iter::from_fn(|| reader.next_chunk()).map(|chunk| chunk.range).collect();
+        assert_eq!(ranges, [Range { from: 2, end: 4 }, Range { from: 4, end: 7 }]);
+        assert!(reader.is_done());
+    }
+
+    #[test]
+    fn what_came_before_a_failure_is_still_to_be_had() {
+        let mut reader = reader(&[(0, 0, 9), (1, 0, 9)]);
+        answer(&mut reader, 0, batch(0, 4), code::NONE);
+        answer(&mut reader, 1, Bytes::new(), code::NOT_LEADER_OR_FOLLOWER);
+        assert!(reader.failure.is_none(), "that is tried again");
+        answer(&mut reader, 1, Bytes::new(), code::TOPIC_AUTHORIZATION_FAILED);
+        assert!(reader.failure().is_none());
+        assert!(reader.next_chunk().is_some());
+        let code = reader.failure().and_then(Error::code);
+        assert_eq!(code, Some(code::TOPIC_AUTHORIZATION_FAILED));
+        // A damaged batch behind a good one.
+        let mut damaged = self::reader(&[(0, 0, 9)]);
+        let mut bytes = [batch(0, 4), batch(4, 4)].concat();
+        let at = bytes.len() / 2 + 16;
+        bytes[at] = 9;
+        answer(&mut damaged, 0, bytes.into(), code::NONE);
+        assert_eq!(damaged.next_chunk().map(|chunk| chunk.range), Some(Range { from: 0, end: 4 }));
+        assert!(damaged.failure().is_some());
+    }
+
+    #[test]
+    fn patience_counts_from_when_the_owner_waits() {
+        let mut reader = reader(&[(0, 0, 9)]);
+        reader.poll(PATIENCE - PAUSE);
+        assert!(reader.failure().is_none());
+        reader.resume(PATIENCE);
+        reader.poll(PATIENCE + PAUSE);
+        assert!(reader.failure().is_none());
+        assert_eq!(reader.deadline(), Some(2 * PATIENCE));
+        reader.poll(2 * PATIENCE);
+        assert!(reader.failure().is_some());
+    }
+}
