@@ -20,6 +20,7 @@ use crate::cli;
 use crate::driver::Driver;
 use crate::driver::signals::Source;
 use crate::exit::Exit;
+use crate::handler::policy::Policy;
 use crate::handler::{Handler, Observer};
 use crate::report::Report;
 
@@ -91,6 +92,10 @@ pub struct Setup {
     pub workers: u32,
     /// How many records a worker takes at a time.
     pub run_records_max: usize,
+    /// What becomes of records that fail.
+    pub policy: Policy,
+    /// For jitter.
+    pub seed: u64,
 }
 
 impl Setup {
@@ -168,6 +173,8 @@ impl Setup {
             dispatch: plan.dispatch,
             workers: plan.workers,
             run_records_max: if config.handler.can_block() { 1 } else { RUN_RECORDS_MAX },
+            policy: config.failing.policy.clone(),
+            seed: seed ^ 3,
         }
     }
 
@@ -176,7 +183,8 @@ impl Setup {
         let now = clock.now();
         let consumer = Consumer::new(self.net, self.consumer, now);
         let board = Board::new(self.dispatch);
-        let shared = Shared::new(board, clock, wake, self.workers, self.run_records_max);
+        let mut shared = Shared::new(board, clock, wake, self.workers, self.run_records_max);
+        shared.set_policy(self.policy, self.seed);
         Engine::new(consumer, Arc::new(shared), self.engine, report, now)
     }
 }
