@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use keylane::cli::{self, Command, Environment, Parsed, Verbosity};
 use keylane::driver::signals::Source;
 use keylane::exit::Exit;
+use keylane::handler::child;
 use keylane::pool::role::{self, Surroundings};
 use keylane::report::{self, Report};
 
@@ -80,6 +81,8 @@ fn run(command: Command, report: &Report) -> Exit {
         #[cfg(feature = "broker")]
         Command::Demo(demo) => keylane::demo::run(&demo, report),
     };
+    // A worker that does not come back from its output still has its child.
+    child::end_all();
     ended.unwrap_or_else(|error| {
         report.error(format!("the system refuses what keylane needs: {error}"));
         Exit::Bug

@@ -1,9 +1,16 @@
 //! What is done with a record.
 
 pub mod base64;
+pub mod bell;
+pub mod child;
+pub mod environment;
+pub mod exec;
 pub mod format;
+pub mod joblog;
+pub mod lines;
 pub mod outcome;
 pub mod policy;
+pub mod template;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -214,9 +221,30 @@ impl Handler {
     }
 }
 
-fn parse<'a>(record: &RunRecord<'a, RecordBatch>) -> io::Result<Record<'a>> {
+pub(crate) fn parse<'a>(record: &RunRecord<'a, RecordBatch>) -> io::Result<Record<'a>> {
     let batch = record.batch;
     let position = batch.positions[record.index as usize];
     Record::parse(&batch.header, &batch.payload, position)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use keylane_protocol::records::{
+        BatchBuilder, BatchHeader, Codec, Header, Payload, ProducerStamp, next_batch,
+    };
+
+    /// A batch of one record, which is at position 0 and has offset 0.
+    pub(crate) fn batch_of(
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &[Header<'_>],
+    ) -> (BatchHeader, Payload) {
+        let mut builder = BatchBuilder::new();
+        builder.append(key, value, headers, 1_700_000_000_000).unwrap();
+        let mut bytes = builder.finish(Codec::None, &ProducerStamp::NONE).unwrap();
+        let batch = next_batch(&mut bytes).unwrap().unwrap();
+        let payload = batch.payload(&mut Vec::new(), usize::MAX).unwrap();
+        (batch.header, payload)
+    }
 }

@@ -334,6 +334,19 @@ impl<B> Board<B> {
     /// in its run keeps the others waiting, so ask for one where handling can block.
     pub fn take(&mut self, worker: u32, records_max: usize, run: &mut Run<B>) {
         assert!(run.is_empty(), "a run is completed before it is filled again");
+        self.fill(worker, records_max, None, run);
+    }
+
+    /// Hands up to `records_max` more records to a run that has some: of its one lane if `one_lane` (none but by
+    /// [`Dispatch::Lanes`], whose lanes alone are keys), else of any that no run has.
+    pub fn take_more(&mut self, worker: u32, records_max: usize, one_lane: bool, run: &mut Run<B>) {
+        let lane = run.items.last().map(|item| item.lane).expect("a run that is filled up has a record");
+        self.fill(worker, records_max, one_lane.then_some(lane), run);
+    }
+
+    #[inline]
+    fn fill(&mut self, worker: u32, records_max: usize, lane: Option<u32>, run: &mut Run<B>) {
+        let before = run.items.len();
         self.runs += 1;
         let (stamp, batches) = (self.runs, &mut self.batches);
         let (taken, sources) = (&mut run.items, &mut run.batches);
@@ -352,13 +365,17 @@ impl<B> Board<B> {
             source.index_end = source.index_end.max(item.index + 1);
             taken.push(RunItem { index: item.index, delta: item.delta, lane, handle });
         };
-        match &mut self.dispatcher {
-            Dispatcher::Lanes(lanes) => lanes.take(&mut self.items, records_max, sink),
-            Dispatcher::Hash(hash) => hash.take(&mut self.items, worker, records_max, sink),
-            Dispatcher::Sequential(sequence) => sequence.take(records_max, sink),
+        let items = &mut self.items;
+        match (&mut self.dispatcher, lane) {
+            (Dispatcher::Lanes(lanes), None) => lanes.take(items, records_max, sink),
+            (Dispatcher::Lanes(lanes), Some(lane)) => lanes.take_more(items, lane, records_max, sink),
+            (Dispatcher::Hash(hash), None) => hash.take(items, worker, records_max, sink),
+            (Dispatcher::Sequential(sequence), None) => sequence.take(records_max, sink),
+            (_, Some(_)) => {}
         }
-        self.queued -= run.items.len() as u64;
-        self.inflight += run.items.len() as u64;
+        let taken = (run.items.len() - before) as u64;
+        self.queued -= taken;
+        self.inflight += taken;
         for source in &mut run.batches {
             // Queues of ended assignments are dropped, so what is handed out belongs to the present one.
             let owned =

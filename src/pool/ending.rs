@@ -294,6 +294,7 @@ impl Engine {
                 .warning("the last commit was not acknowledged: records since the one before come again");
         }
         let clean = committed && self.totals.unfinished == 0;
+        let failed = self.shared.lock().outcomes().failed();
         match self.ending {
             Ending::Hurrying { signal, .. } => match signal {
                 1 => Exit::Hangup,
@@ -301,11 +302,7 @@ impl Engine {
                 _ => Exit::Terminate,
             },
             Ending::Closing { stop: Stop::Failure(exit) } => exit,
-            Ending::Closing { stop: Stop::End | Stop::Count }
-                if clean && self.totals.outcomes.failed() > 0 =>
-            {
-                Exit::Partly
-            }
+            Ending::Closing { stop: Stop::End | Stop::Count } if clean && failed > 0 => Exit::Partly,
             Ending::Closing { stop: Stop::End | Stop::Count } if clean => Exit::Done,
             // What the reader did not take is unfinished, and that is no error.
             Ending::Closing { stop: Stop::ClosedOutput } if committed => Exit::Done,

@@ -113,6 +113,22 @@ impl Lanes {
         }
     }
 
+    /// More of a lane that is running.
+    pub(crate) fn take_more(
+        &mut self,
+        items: &mut Items,
+        id: u32,
+        records_max: usize,
+        mut sink: impl FnMut(u32, &Item),
+    ) {
+        let lane = &mut self.lanes[id as usize];
+        assert!(lane.state == State::Running, "a run belongs to a running lane");
+        for _ in 0..records_max {
+            let Some(item) = items.pop_front(&mut lane.queue) else { break };
+            sink(id, &item);
+        }
+    }
+
     pub(crate) fn give_back(&mut self, items: &mut Items, id: u32, item: Item) {
         items.push_front(&mut self.lanes[id as usize].queue, item);
     }

@@ -8,6 +8,7 @@
 pub mod batch;
 pub mod board;
 pub mod budget;
+mod commands;
 mod ending;
 pub mod engine;
 mod filling;

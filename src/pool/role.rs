@@ -12,6 +12,7 @@ use keylane_protocol::fetch::FetchConfig;
 use keylane_protocol::group::GroupConfig;
 
 use super::board::{Board, Dispatch};
+use super::commands::Crew;
 use super::engine::{CommitWhen, Engine, EngineConfig, Signals, fetch_bytes};
 use super::route::{NullKey, Order, Routing};
 use super::shared::{Clock, Shared, Wake};
@@ -92,10 +93,8 @@ pub struct Setup {
     pub workers: u32,
     /// How many records a worker takes at a time.
     pub run_records_max: usize,
-    /// What becomes of records that fail.
-    pub policy: Policy,
-    /// For jitter.
-    pub seed: u64,
+    /// What becomes of records that fail, and the seed for the jitter of delays.
+    pub policy: (Policy, u64),
 }
 
 impl Setup {
@@ -173,8 +172,7 @@ impl Setup {
             dispatch: plan.dispatch,
             workers: plan.workers,
             run_records_max: if config.handler.can_block() { 1 } else { RUN_RECORDS_MAX },
-            policy: config.failing.policy.clone(),
-            seed: seed ^ 3,
+            policy: (config.failing.policy.clone(), seed ^ 3),
         }
     }
 
@@ -184,24 +182,34 @@ impl Setup {
         let consumer = Consumer::new(self.net, self.consumer, now);
         let board = Board::new(self.dispatch);
         let mut shared = Shared::new(board, clock, wake, self.workers, self.run_records_max);
-        shared.set_policy(self.policy, self.seed);
+        let (policy, seed) = self.policy;
+        shared.set_policy(policy, seed);
         Engine::new(consumer, Arc::new(shared), self.engine, report, now)
     }
 }
 
 fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result<Exit> {
-    if config.handler.command.is_some() {
-        return Err(io::Error::other("commands are not built yet"));
-    }
+    let command = match config.handler.command.as_ref().map(|command| Crew::new(command, config)).transpose()
+    {
+        Ok(command) => command,
+        Err((exit, text)) => {
+            around.report.error(text);
+            return Ok(exit);
+        }
+    };
     let mut driver = Driver::new()?;
     let signals = around.signals.watch(driver.waker())?;
     let known = Arc::new(OnceLock::new());
     let wake = Threads { waker: driver.waker(), workers: known.clone() };
     let count = setup.workers;
     let mut engine = setup.engine(Clock::Real(driver.started()), Box::new(wake), around.report.clone());
-    let workers = threads::start(engine.shared(), &known, count, |worker| {
-        Handler::new(config.handler.clone(), worker).observed_by(around.observer.clone())
-    })?;
+    let workers = match command {
+        None => threads::start(engine.shared(), &known, count, |worker| {
+            Handler::new(config.handler.clone(), worker).observed_by(around.observer.clone())
+        })?,
+        Some(crew) => crew.start(engine.shared(), &known, count)?,
+    };
+    engine.set_failure_policy(None, config.failing.halt);
     loop {
         let deadline = engine.deadline();
         driver.turn(engine.consumer(), deadline)?;

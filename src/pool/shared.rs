@@ -326,6 +326,36 @@ impl Shared {
         Next::Wait
     }
 
+    /// Adds records to a try that is about to be handled, up to `records_max`: of its own lane alone if `one_lane`. Where
+    /// there are not enough, and it is not the `last` call, the worker is woken when there are more. Returns whether the
+    /// try is as it is to be handled.
+    pub fn top_up(
+        &self,
+        worker: u32,
+        tried: &mut Try,
+        records_max: usize,
+        one_lane: bool,
+        last: bool,
+    ) -> bool {
+        let mut state = self.lock();
+        state.idle.retain(|idle| *idle != worker);
+        if !state.stop && self.may_start() {
+            let more = records_max.saturating_sub(tried.len());
+            state.board.take_more(worker, more, one_lane, &mut tried.run);
+        }
+        let is_ready = last || state.stop || tried.len() >= records_max;
+        if !is_ready {
+            // Of its own lane it is not told.
+            if !one_lane {
+                state.idle.push(worker);
+            }
+        } else if state.board.ready() > 0 {
+            // It may have been woken for what it does not take now.
+            self.wake_workers(state, true);
+        }
+        is_ready
+    }
+
     /// Takes the outcomes of tries, all at once. A failure ends the work of all workers.
     pub fn settle(&self, settled: &mut Vec<(Try, Outcome)>, failure: Option<Failure>) {
         if settled.is_empty() && failure.is_none() {

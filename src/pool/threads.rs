@@ -10,14 +10,24 @@ use mio::Waker;
 use super::shared::{Failure, Shared, Wake};
 use super::worker::{Next, Worker};
 use crate::handler::Handler;
+use crate::handler::bell::Bell;
 
 /// Handlers need little; a thousand workers must not cost gigabytes of address space.
-const STACK_BYTES: usize = 256 << 10;
+pub(super) const STACK_BYTES: usize = 256 << 10;
 
 /// Wakes the driver's loop, and the threads once they are started.
 pub(super) struct Threads {
     pub(super) waker: Arc<Waker>,
-    pub(super) workers: Arc<OnceLock<Vec<Thread>>>,
+    pub(super) workers: Arc<OnceLock<Vec<Alarm>>>,
+}
+
+/// What ends a worker's wait.
+#[derive(Debug)]
+pub(super) enum Alarm {
+    /// It is parked.
+    Unpark(Thread),
+    /// It polls this, and what its children do.
+    Ring(Arc<Bell>),
 }
 
 impl Wake for Threads {
@@ -28,8 +38,11 @@ impl Wake for Threads {
 
     fn wake_worker(&self, worker: u32) {
         // None waits before all are known: nothing is delivered until then.
-        if let Some(threads) = self.workers.get() {
-            threads[worker as usize].unpark();
+        if let Some(workers) = self.workers.get() {
+            match &workers[worker as usize] {
+                Alarm::Unpark(thread) => thread.unpark(),
+                Alarm::Ring(bell) => bell.ring(),
+            }
         }
     }
 }
@@ -41,7 +54,7 @@ impl Wake for Threads {
 /// The system gives no thread.
 pub(super) fn start(
     shared: &Arc<Shared>,
-    workers: &OnceLock<Vec<Thread>>,
+    workers: &OnceLock<Vec<Alarm>>,
     count: u32,
     handler: impl Fn(u32) -> Handler,
 ) -> io::Result<Vec<JoinHandle<()>>> {
@@ -54,7 +67,7 @@ pub(super) fn start(
             .spawn(move || work(&shared, worker, handler))?;
         threads.push(thread);
     }
-    let known = workers.set(threads.iter().map(|thread| thread.thread().clone()).collect());
+    let known = workers.set(threads.iter().map(|thread| Alarm::Unpark(thread.thread().clone())).collect());
     assert!(known.is_ok(), "workers are started once");
     Ok(threads)
 }

@@ -18,11 +18,13 @@ mod cluster;
 mod ledger;
 
 mod crash;
+mod exec;
 mod logs;
 mod memory;
 mod order;
 mod others;
 mod outage;
+mod produce;
 mod rates;
 mod rebalance;
 mod stop;

@@ -137,7 +137,7 @@ impl World {
         let heard = said.clone();
         let tap = Tap::new(move |line| heard.lock().unwrap_or_else(PoisonError::into_inner).push(hear(line)));
         let report = Report::tapped(Verbosity::Normal, tap);
-        setup.policy = Policy {
+        setup.policy.0 = Policy {
             retries: None,
             delay: Duration::from_millis(10),
             delay_max: Duration::from_millis(self.plan.pace.retry_ms),

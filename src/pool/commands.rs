@@ -1,0 +1,239 @@
+//! The worker threads of a handler that is a program. Each polls its bell beside what its children do.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use super::shared::{Failure, Shared, Want};
+use super::threads::{Alarm, STACK_BYTES};
+use super::tries::Try;
+use super::worker::Next;
+use crate::cli;
+use crate::exit::Exit;
+use crate::handler::bell::Bell;
+use crate::handler::child;
+use crate::handler::environment::About;
+use crate::handler::exec::{Command, Exec, Ran, Watch};
+use crate::handler::format::{self, RecordView};
+use crate::handler::joblog::{Entry, Joblog};
+use crate::handler::outcome::{End, Outcome};
+use crate::handler::{BatchConfig, CommandConfig, CommandMode};
+
+/// Starts workers that do `work`, each with its number and its bell, and makes them known in `workers`.
+///
+/// # Errors
+/// The system gives no thread or no descriptor.
+fn start(
+    workers: &OnceLock<Vec<Alarm>>,
+    count: u32,
+    work: impl Fn(u32, &Bell) + Clone + Send + 'static,
+) -> io::Result<Vec<JoinHandle<()>>> {
+    let mut threads = Vec::new();
+    let mut alarms = Vec::new();
+    for worker in 0..count {
+        let bell = Arc::new(Bell::new()?);
+        alarms.push(Alarm::Ring(bell.clone()));
+        let work = work.clone();
+        let thread = thread::Builder::new()
+            .name(format!("worker-{worker}"))
+            .stack_size(STACK_BYTES)
+            .spawn(move || work(worker, &bell))?;
+        threads.push(thread);
+    }
+    let known = workers.set(alarms);
+    assert!(known.is_ok(), "workers are started once");
+    Ok(threads)
+}
+
+/// A handler that is a program, found and ready.
+#[derive(Debug)]
+pub(super) struct Crew {
+    command: Arc<Command>,
+    batch: Option<BatchConfig>,
+    group: String,
+    joblog: Option<Arc<Joblog>>,
+}
+
+impl Crew {
+    /// Finds the program and opens the joblog.
+    ///
+    /// # Errors
+    /// What ends the run before it begins, and why.
+    pub(super) fn new(command: &CommandConfig, config: &cli::Consume) -> Result<Crew, (Exit, String)> {
+        let CommandMode::Exec(batch) = command.mode else {
+            return Err((Exit::Usage, "--pipe is not built yet".to_owned()));
+        };
+        let open = |path: &PathBuf| {
+            let failed = |error| (Exit::Output, format!("--joblog {}: {error}", path.display()));
+            Joblog::open(path).map(Arc::new).map_err(failed)
+        };
+        Ok(Crew {
+            command: Arc::new(Command::new(command)?),
+            batch,
+            group: config.group.clone(),
+            joblog: config.failing.joblog.as_ref().map(open).transpose()?,
+        })
+    }
+
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// The system gives no thread or no descriptor.
+    pub(super) fn start(
+        self,
+        shared: &Arc<Shared>,
+        workers: &OnceLock<Vec<Alarm>>,
+        count: u32,
+    ) -> io::Result<Vec<JoinHandle<()>>> {
+        child::make_room(u64::from(count) * DESCRIPTORS_PER_WORKER + DESCRIPTORS_OF_OTHERS);
+        let Crew { command, batch, group, joblog } = self;
+        let workshop = Workshop { shared: shared.clone(), command, batch, group, joblog };
+        start(workers, count, move |worker, bell| workshop.work(worker, bell))
+    }
+}
+
+/// A bell and four ends of pipes; while a child is started the ends of two more, and what waits for it.
+const DESCRIPTORS_PER_WORKER: u64 = 10;
+/// Brokers, files, signals.
+const DESCRIPTORS_OF_OTHERS: u64 = 128;
+
+/// What the workers of `--exec` share.
+#[derive(Clone)]
+struct Workshop {
+    shared: Arc<Shared>,
+    command: Arc<Command>,
+    batch: Option<BatchConfig>,
+    group: String,
+    joblog: Option<Arc<Joblog>>,
+}
+
+impl Workshop {
+    /// The work of one worker, until the run is over.
+    fn work(&self, worker: u32, bell: &Bell) {
+        let failure = match Exec::new(self.command.clone(), &self.group, worker) {
+            Ok(mut exec) => self.work_with(&mut exec, worker, bell).err(),
+            Err(error) => {
+                Some(Failure::Handler(Exit::CannotRun, format!("no descriptors for the command: {error}")))
+            }
+        };
+        if failure.is_some() {
+            self.shared.settle(&mut Vec::new(), failure);
+        }
+    }
+
+    fn work_with(&self, exec: &mut Exec, worker: u32, bell: &Bell) -> Result<(), Failure> {
+        // By key a try begins with one record, and takes more of its lane.
+        let records_max = self.batch.filter(|batch| !batch.by_key).map_or(1, |batch| batch.records_max);
+        let want = Want { open: 0, tries_max: 1, records_max };
+        let (mut tries, mut settled) = (Vec::new(), Vec::new());
+        loop {
+            match self.shared.take_tries(worker, want, &mut tries) {
+                Next::Handle => {}
+                Next::Wait => {
+                    exec.wait(bell, None).map_err(Failure::Output)?;
+                    continue;
+                }
+                Next::End => return Ok(()),
+            }
+            for mut tried in tries.drain(..) {
+                let gathered = self.gather(exec, &mut tried, worker, bell);
+                let (outcome, failure) = match gathered.and_then(|()| self.try_once(exec, &tried, bell)) {
+                    Ok(ran) => (ran.outcome, None),
+                    Err(failure) => (Outcome::Unfinished, Some(failure)),
+                };
+                settled.push((tried, outcome));
+                self.shared.settle(&mut settled, failure);
+            }
+        }
+    }
+
+    /// Fills a batch, as long as it may wait. One that was tried before is as it was.
+    fn gather(&self, exec: &mut Exec, tried: &mut Try, worker: u32, bell: &Bell) -> Result<(), Failure> {
+        let Some(batch) = self.batch.filter(|_| tried.attempt == 1) else { return Ok(()) };
+        let until = self.shared.now() + batch.wait;
+        loop {
+            let left = until.saturating_sub(self.shared.now());
+            // What is to be broken off soon is not to wait for more.
+            let last = left.is_zero() || self.shared.ends_of(tried).is_some();
+            if self.shared.top_up(worker, tried, batch.records_max, batch.by_key, last) {
+                return Ok(());
+            }
+            exec.wait(bell, Some(left)).map_err(Failure::Output)?;
+        }
+    }
+
+    fn try_once(&self, exec: &mut Exec, tried: &Try, bell: &Bell) -> Result<Ran, Failure> {
+        let first = tried.first();
+        let record = crate::handler::parse(&first).map_err(Failure::Output)?;
+        let batch = first.batch;
+        let about = About {
+            topic: &batch.topic,
+            partition: batch.partition,
+            attempt: tried.attempt,
+            batch_records: self.batch.map(|_| tried.len()),
+        };
+        let lines = self.batch.map(|_| lines_of(tried)).transpose().map_err(Failure::Output)?;
+        let watch = Watch { bell, now: &|| self.shared.now(), ends: &|| self.shared.ends_of(tried) };
+        let (began, began_at) = (SystemTime::now(), self.shared.now());
+        let ran = exec.run(about, &record, lines.as_deref(), &watch).map_err(Failure::Output)?;
+        if let Some(joblog) = &self.joblog {
+            let took = self.shared.now().saturating_sub(began_at);
+            let command = exec.words(about, &record);
+            log(joblog, tried, &ran, (began, took), &command).map_err(|error| {
+                Failure::Handler(Exit::Output, format!("the joblog cannot be written: {error}"))
+            })?;
+        }
+        Ok(ran)
+    }
+}
+
+/// The records of a batch as its child reads them: a JSON object a line.
+fn lines_of(tried: &Try) -> io::Result<Vec<u8>> {
+    let mut lines = Vec::new();
+    for record in tried.records() {
+        let (batch, parsed) = (record.batch, crate::handler::parse(&record)?);
+        let view = RecordView {
+            topic: &batch.topic,
+            partition: batch.partition,
+            offset: parsed.offset,
+            timestamp_ms: parsed.timestamp_ms,
+            key: parsed.key,
+            value: parsed.value,
+            headers: parsed.headers(),
+        };
+        format::json(&view, None, &mut lines);
+        lines.push(b'\n');
+    }
+    Ok(lines)
+}
+
+/// A line for each record of a try. The bytes of a batch are with its first.
+fn log(
+    joblog: &Joblog,
+    tried: &Try,
+    ran: &Ran,
+    (began, took): (SystemTime, Duration),
+    command: &[u8],
+) -> io::Result<()> {
+    let (exit, signal) = match ran.end {
+        Some(End::Exit(code)) => (code, 0),
+        Some(End::Signal(number)) => (-1, number),
+        _ => (-1, 0),
+    };
+    for (index, record) in tried.records().enumerate() {
+        let bytes = if index == 0 { (ran.sent_bytes, ran.received_bytes) } else { (0, 0) };
+        joblog.write(&Entry {
+            place: (&record.batch.topic, record.batch.partition, record.offset),
+            began,
+            ran: took,
+            sent_bytes: bytes.0,
+            received_bytes: bytes.1,
+            exit,
+            signal,
+            command,
+        })?;
+    }
+    Ok(())
+}
