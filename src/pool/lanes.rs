@@ -138,6 +138,7 @@ impl Lanes {
         assert!(lane.state == State::Running, "a run belongs to a running lane");
         for _ in 0..records_max {
             let Some(item) = items.pop_front(&mut lane.queue) else { break };
+            lane.waiting -= 1;
             sink(id, &item);
         }
     }

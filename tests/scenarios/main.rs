@@ -31,3 +31,4 @@ mod stop;
 mod suite;
 mod usage;
 mod versions;
+mod watch;
