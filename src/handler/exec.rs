@@ -78,6 +78,8 @@ pub struct Watch<'a> {
     pub now: &'a dyn Fn() -> Duration,
     /// When the try is to be broken off, in that time.
     pub ends: &'a dyn Fn() -> Option<Ends>,
+    /// Told the number of the child's process once there is one.
+    pub started: &'a dyn Fn(u32),
 }
 
 /// One try.
@@ -175,6 +177,7 @@ impl Exec {
             Ok(started) => started,
             Err(error) => return Ok(Ran::without_child(child::spawn_failed(&error))),
         };
+        (watch.started)(child.pid().unsigned_abs());
         let received_before = self.out.received_bytes + self.err.received_bytes;
         let (end, ender, sent) = self.follow(&mut child, input, value, began, watch)?;
         self.out.lines.end(&self.tag)?;
@@ -535,7 +538,8 @@ mod tests {
             let (header, payload) = batch_of(Some(b"k"), value, &[(b"h", Some(b"1"))]);
             let record = Record::parse(&header, &payload, 0).unwrap();
             let began = Instant::now();
-            let watch = Watch { bell: &self.bell, now: &|| began.elapsed(), ends: &|| ends };
+            let watch =
+                Watch { bell: &self.bell, now: &|| began.elapsed(), ends: &|| ends, started: &|_| {} };
             self.exec.run(ABOUT, &record, None, &watch).unwrap()
         }
 

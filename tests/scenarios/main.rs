@@ -32,3 +32,4 @@ mod stop;
 mod suite;
 mod usage;
 mod versions;
+mod watch;
