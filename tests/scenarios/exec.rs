@@ -250,7 +250,9 @@ fn a_term_to_everything_is_no_failure() {
     // Drained: none of the four can be finished, and nothing behind them is.
     assert_eq!((exit.code, exit.done("stop")), (Some(0), Some("signal")), "{exit}");
     assert_eq!((exit.done("retried"), exit.done("skipped")), (Some("0"), Some("0")), "{exit}");
-    assert_eq!((stage.committed(&group), stage.lines("begun").len()), (0, 4), "{exit}");
+    assert_eq!((exit.done("processed"), stage.committed(&group)), (Some("0"), 0), "{exit}");
+    // A child may end by the signal before keylane has its own, and its worker begin with the next record.
+    assert!((4..=8).contains(&stage.lines("begun").len()), "{exit}");
     assert_eq!(stage.lines("done"), [] as [&str; 0]);
 }
 
