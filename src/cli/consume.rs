@@ -101,6 +101,14 @@ impl ConsumeFlags {
                     .to_owned(),
             );
         }
+        if self.drain_timeout > max_poll_interval {
+            layers.warnings.push(format!(
+                "--drain-timeout {}ms is above max.poll.interval.ms={}: a rebalance that begins while this member \
+                 drains waits no longer than that, and what still runs then is also run by another member",
+                self.drain_timeout.as_millis(),
+                max_poll_interval.as_millis()
+            ));
+        }
         let consume = Consume {
             topics,
             group,

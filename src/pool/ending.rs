@@ -250,14 +250,16 @@ impl Engine {
 
     /// The last commit, once no record is with a worker.
     fn poll_giving_up(&mut self, stop: Stop, until: Duration, now: Duration) {
-        let state = self.shared.lock();
+        let mut state = self.shared.lock();
         let counts = state.board.counts();
         if counts.inflight > 0 && now < until {
             return;
         }
+        let given_up = state.tries.take_given_up();
         let ((left, _), pending) = (state.board.drain_left(), counts.pending);
         let snapshot = state.board.commit_snapshot();
         drop(state);
+        let left = left + given_up;
         self.totals.unfinished = left;
         // What a reader that went away did not get is not news to anybody.
         if left > 0 && stop != Stop::ClosedOutput {

@@ -358,14 +358,21 @@ impl Engine {
             })
             .collect();
         // While the run drains to its end, every record counts.
+        let mut given_up = 0;
         if matches!(self.ending, Ending::No) {
             state.attention = Attention::WhenIdle;
+            given_up = state.tries.take_given_up();
         }
         drop(state);
         if left {
             let text =
                 "the drain limit of a rebalance has passed: unfinished records run again at their next owner";
             self.report.warning(text);
+        } else if given_up > 0 {
+            self.report.warning(format!(
+                "{given_up} records cannot be done within the drain limit of a rebalance: they run again at their \
+                 next owner, and what is finished behind them too"
+            ));
         }
         self.revoking = None;
         self.consumer.drained(offsets, now);

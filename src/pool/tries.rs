@@ -125,6 +125,8 @@ pub(super) struct Tries {
     /// For the engine.
     pub(super) judged: Vec<Judged>,
     pub(super) outcomes: Outcomes,
+    /// Records that a drain stops short of.
+    given_up: u64,
 }
 
 impl Tries {
@@ -137,7 +139,13 @@ impl Tries {
             due: VecDeque::new(),
             judged: Vec::new(),
             outcomes: Outcomes::default(),
+            given_up: 0,
         }
+    }
+
+    /// How many records drains have stopped short of since this was last asked.
+    pub(super) fn take_given_up(&mut self) -> u64 {
+        std::mem::take(&mut self.given_up)
     }
 
     /// When the first of those that wait is due.
@@ -165,7 +173,7 @@ impl Tries {
                     board.assignment(slot) != Some(assignment) || board.is_draining(slot)
                 });
                 if ends {
-                    give_up(board, tried)
+                    self.give_up(board, tried)
                 } else {
                     self.due.push_back(tried)
                 }
@@ -235,7 +243,7 @@ impl Tries {
             tried.places().any(|(slot, _)| limit(slot).is_some_and(|limit| verdict || *due > limit))
         });
         let late: Vec<Try> = late.map(|(_, (tried, _))| tried).collect();
-        late.into_iter().for_each(|tried| give_up(board, tried));
+        late.into_iter().for_each(|tried| self.give_up(board, tried));
     }
 
     /// Gives up what belongs to an assignment that has ended.
@@ -250,14 +258,25 @@ impl Tries {
         for judged in std::mem::take(&mut self.judged) {
             if gone(&judged.tried) { out.push(judged.tried) } else { self.judged.push(judged) }
         }
-        out.into_iter().for_each(|tried| give_up(board, tried));
+        out.into_iter().for_each(|tried| self.give_up(board, tried));
     }
 
     /// Gives up all.
     pub(super) fn give_up_all(&mut self, board: &mut Board<RecordBatch>) {
         let waiting = std::mem::take(&mut self.waiting).into_values().map(|(tried, _)| tried);
         let judged = std::mem::take(&mut self.judged).into_iter().map(|judged| judged.tried);
-        waiting.chain(std::mem::take(&mut self.due)).chain(judged).for_each(|tried| give_up(board, tried));
+        let due = std::mem::take(&mut self.due);
+        waiting.chain(due).chain(judged).for_each(|tried| self.give_up(board, tried));
+    }
+
+    /// The record stays unfinished: the drain, if there is one, stops short of it; else it is queued again in front.
+    pub(super) fn give_up(&mut self, board: &mut Board<RecordBatch>, mut tried: Try) {
+        for record in tried.run.iter() {
+            let present = board.assignment(record.slot) == Some(record.assignment);
+            self.given_up += u64::from(present && board.is_draining(record.slot));
+            board.stop_short(record.slot, record.assignment, record.ordinal);
+        }
+        board.complete(&mut tried.run, 0);
     }
 
     fn draw(&mut self) -> u64 {
@@ -268,12 +287,4 @@ impl Tries {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
-}
-
-/// The record stays unfinished: the drain, if there is one, stops short of it; else it is queued again in front.
-pub(super) fn give_up(board: &mut Board<RecordBatch>, mut tried: Try) {
-    for record in tried.run.iter() {
-        board.stop_short(record.slot, record.assignment, record.ordinal);
-    }
-    board.complete(&mut tried.run, 0);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::ending::{Ending, Stop};
 use super::engine::Engine;
 use super::shared::{Ends, KILL_AFTER, State};
-use super::tries::{self, Judged};
+use super::tries::Judged;
 use crate::exit::Exit;
 use crate::handler::outcome::{End, Kind};
 use crate::handler::policy::{Halt, Verdict};
@@ -85,7 +85,8 @@ impl Engine {
             _ => self.fail(exit),
         }
         let mut state = self.shared.lock();
-        tries::give_up(&mut state.board, tried);
+        let State { board, tries, .. } = &mut *state;
+        tries.give_up(board, tried);
     }
 
     fn on_halt(&mut self, halt: Halt, failed: u64, now: Duration) {

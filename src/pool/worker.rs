@@ -73,9 +73,8 @@ impl Worker {
     /// The record to handle now, unless the run is at its end or nothing may be started any more.
     pub fn next_record(&self, shared: &Shared) -> Option<RunRecord<'_, RecordBatch>> {
         let record = self.run.get(self.finished)?;
-        // One look per record where a handler can block; else a run is short enough for one look in all.
-        let look = self.finished == 0 || shared.run_records_max == 1;
-        (!look || shared.may_start()).then_some(record)
+        // A process may be stopped in the middle of a run, and go on when its partitions are another's.
+        shared.may_start().then_some(record)
     }
 
     /// The record of [`Worker::next_record`] is finished.

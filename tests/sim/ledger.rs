@@ -201,8 +201,8 @@ impl Ledger {
 
     // ---- handlers ----
 
-    /// A handler was given a record.
-    pub(crate) fn started(&mut self, member: usize, held: &Held) {
+    /// A handler was given a record; `again` after a try that failed.
+    pub(crate) fn started(&mut self, member: usize, held: &Held, again: bool) {
         let Held { partition, offset, assignment, key, id } = *held;
         let lane = self.lane(key, offset);
         let book = self.books.entry(partition).or_default();
@@ -226,9 +226,14 @@ impl Ledger {
             assert!(span.assignment < assignment, "{what}: of an assignment that has ended");
             *span = fresh();
         }
-        assert!(span.started.insert(offset), "{what}: started twice within one assignment");
         let newest = span.newest.insert(lane, offset);
-        assert!(newest.is_none_or(|newest| newest < offset), "{what}: a step back from {newest:?}");
+        if again {
+            assert!(!span.started.insert(offset), "{what}: tried again before it was tried");
+            assert_eq!(newest, Some(offset), "{what}: tried again, though it was not the newest of its lane");
+        } else {
+            assert!(span.started.insert(offset), "{what}: started twice within one assignment");
+            assert!(newest.is_none_or(|newest| newest < offset), "{what}: a step back from {newest:?}");
+        }
         if let Some(owned) = own.owned.get_mut(&partition) {
             owned.running.insert((offset, assignment));
         }

@@ -15,9 +15,12 @@ use kafka_protocol::protocol::{Decodable, HeaderVersion};
 use keylane::broker::cluster::Cluster;
 use keylane::cli::Verbosity;
 use keylane::exit::Exit;
+use keylane::handler::outcome::{End, Failed, Kind, Outcome};
+use keylane::handler::policy::{OnFail, Policy};
 use keylane::pool::engine::{Engine, Signals};
 use keylane::pool::run::RunRecord;
-use keylane::pool::shared::{Clock, Failure, RecordBatch, Shared, Wake};
+use keylane::pool::shared::{Clock, Failure, RecordBatch, Shared, Wake, Want};
+use keylane::pool::tries::Try;
 use keylane::pool::worker::{Next, Worker};
 use keylane::report::{Line, Report, Tap};
 use keylane_protocol::client::consumer::Tag;
@@ -26,6 +29,7 @@ use keylane_protocol::records::Record;
 
 use crate::ledger::{Held, Leaving};
 use crate::plan::{GROUP, Plan, Weather};
+use crate::random::Random;
 use crate::time::{Event, Who};
 use crate::world::World;
 
@@ -60,6 +64,8 @@ struct Hand {
     worker: Worker,
     /// The record it is at, and whether it will fail.
     held: Option<(Held, bool)>,
+    /// The same where handlers can fail: what the try will come to, or with none the failure that ends the member.
+    tried: Option<(Try, Held, Option<Outcome>)>,
     /// When it looks again, or is done with its record.
     due: Option<Duration>,
 }
@@ -131,9 +137,15 @@ impl World {
         let heard = said.clone();
         let tap = Tap::new(move |line| heard.lock().unwrap_or_else(PoisonError::into_inner).push(hear(line)));
         let report = Report::tapped(Verbosity::Normal, tap);
+        setup.policy.0 = Policy {
+            retries: None,
+            delay: Duration::from_millis(10),
+            delay_max: Duration::from_millis(self.plan.pace.retry_ms),
+            on_fail: OnFail::Stop,
+        };
         let engine = setup.engine(Clock::Virtual(clock.clone()), Box::new(Wakes(bell.clone())), report);
         let shared = engine.shared().clone();
-        let hand = |number| Hand { worker: Worker::new(number, &shared), held: None, due: None };
+        let hand = |number| Hand { worker: Worker::new(number, &shared), held: None, tried: None, due: None };
         let hands: Vec<Hand> = (0..workers).map(hand).collect();
         self.members.push(Some(Member {
             engine,
@@ -233,6 +245,18 @@ impl World {
         let at = self.time.now + self.time.random.us((0, 60));
         let Some(member) = self.members[number].as_mut() else { return };
         let hand = &mut member.hands[worker];
+        if let Some((tried, _, outcome @ Some(_))) = &mut hand.tried
+            && let Some(ends) = member.shared.ends_of(tried)
+        {
+            // Its child is told to end, and does, by itself or not.
+            let ended = at
+                .max(member.began + self.time.random.pick(&[ends.term_at, ends.kill_at]).unwrap_or_default());
+            if hand.due.is_some_and(|due| ended < due) {
+                *outcome = Some(Outcome::Unfinished);
+                hand.due = Some(ended);
+                self.time.at(ended, Event::Hand(number, worker));
+            }
+        }
         // One that is at a record, or woken already, looks by itself.
         if hand.due.is_none() {
             hand.due = Some(at);
@@ -255,6 +279,10 @@ impl World {
         member.shared_now(now);
         let hand = &mut member.hands[worker];
         hand.due = None;
+        if let Some((tried, held, outcome)) = hand.tried.take() {
+            self.end_try(number, worker, tried, &held, outcome);
+            return self.hear_bell(number);
+        }
         let Some((held, fails)) = hand.held.take() else {
             self.take(number, worker);
             return self.hear_bell(number);
@@ -273,9 +301,39 @@ impl World {
         self.hear_bell(number);
     }
 
+    fn end_try(&mut self, number: usize, worker: usize, tried: Try, held: &Held, outcome: Option<Outcome>) {
+        let Some(member) = self.members[number].as_mut() else { return };
+        let failure = outcome.is_none().then(|| {
+            member.fate = Fate::Fails;
+            Failure::Output(std::io::Error::other("a handler of the simulator fails"))
+        });
+        match &outcome {
+            Some(Outcome::Done) => self.ledger.finished(number, held),
+            Some(Outcome::Failed(_)) => {
+                self.stats.count("a try fails");
+                self.ledger.abandoned(number, held);
+            }
+            Some(Outcome::Unfinished) | None => self.ledger.abandoned(number, held),
+        }
+        member.shared.settle(&mut vec![(tried, outcome.unwrap_or(Outcome::Unfinished))], failure);
+        self.take(number, worker);
+    }
+
     /// The worker looks for records.
     fn take(&mut self, number: usize, worker: usize) {
         let Some(member) = self.members[number].as_mut() else { return };
+        if self.plan.pace.failing_one_in > 0 {
+            let mut tries = Vec::new();
+            let want = Want { open: 0, tries_max: 1, records_max: 1 };
+            if member.shared.take_tries(worker as u32, want, &mut tries) == Next::Handle
+                && let Some(tried) = tries.pop()
+            {
+                let held = read(&tried.first());
+                let again = tried.attempt > 1;
+                self.begin(number, worker, held, again, Some(tried));
+            }
+            return;
+        }
         if member.hands[worker].worker.take(&member.shared) == Next::Handle {
             self.go_on(number, worker);
         }
@@ -287,13 +345,13 @@ impl World {
         let hand = &mut member.hands[worker];
         if let Some(record) = hand.worker.next_record(&member.shared) {
             let held = read(&record);
-            return self.begin(number, worker, held);
+            return self.begin(number, worker, held, false, None);
         }
         hand.worker.complete(&member.shared, None);
         self.take(number, worker);
     }
 
-    fn begin(&mut self, number: usize, worker: usize, held: Held) {
+    fn begin(&mut self, number: usize, worker: usize, held: Held, again: bool, tried: Option<Try>) {
         let mut takes = self.time.random.us(self.plan.pace.usual_us);
         let (pace, random) = (&self.plan.pace, &mut self.time.random);
         if pace.slow_one_in > 0 && random.one_in(pace.slow_one_in) {
@@ -310,11 +368,22 @@ impl World {
         let due = self.time.now + takes;
         let claimed = member.claims.remove(&held.partition);
         let hand = &mut member.hands[worker];
-        (hand.held, hand.due) = (Some((held, fails)), Some(due));
+        hand.due = Some(due);
+        match tried {
+            None => hand.held = Some((held, fails)),
+            Some(tried) => {
+                let outcome = if self.faulty && self.time.random.one_in(self.plan.pace.failing_one_in) {
+                    Outcome::Failed(draw_failure(&mut self.time.random, self.plan.weather))
+                } else {
+                    Outcome::Done
+                };
+                hand.tried = Some((tried, held, (!fails).then_some(outcome)));
+            }
+        }
         if claimed {
             self.hear_assigned(number, &[held.partition]);
         }
-        self.ledger.started(number, &held);
+        self.ledger.started(number, &held, again);
         self.time.at(due, Event::Hand(number, worker));
     }
 
@@ -400,7 +469,14 @@ impl World {
     fn leaving(&self, number: usize, lost: bool) -> Leaving {
         let overran = self.members[number].as_ref().is_some_and(|member| member.overran);
         let failed = self.members[number].as_ref().is_some_and(|member| member.fate == Fate::Fails);
-        if lost || overran || failed || self.in_trouble() { Leaving::Excused } else { Leaving::Orderly }
+        // A rebalance waits no longer than its timeout, whatever a member is still draining.
+        let drains = self.plan.drain_timeout > self.plan.rebalance_timeout
+            && self.members[number].as_ref().is_some_and(|member| member.signals.count > 0);
+        if lost || overran || failed || drains || self.in_trouble() {
+            Leaving::Excused
+        } else {
+            Leaving::Orderly
+        }
     }
 
     // ---- its end ----
@@ -503,6 +579,17 @@ fn check_commits(plan: &Plan, cluster: &Cluster, net: &Net<Tag>) {
             );
         }
     }
+}
+
+fn draw_failure(random: &mut Random, weather: Weather) -> Failed {
+    let kind = random.pick(&[Kind::Temporary, Kind::Ordinary]).unwrap_or(Kind::Ordinary);
+    // A child that a signal ends is not tried again while its partition drains, so it leaves a window.
+    let ends: &[End] = match weather {
+        Weather::Calm => &[End::Exit(1), End::TimedOut],
+        Weather::Rough => &[End::Exit(1), End::Signal(9), End::Answer],
+    };
+    let end = random.pick(ends).unwrap_or(End::Answer);
+    Failed { kind, end, reason: String::new(), counts: !random.one_in(4) }
 }
 
 fn hear(line: &Line<'_>) -> Said {

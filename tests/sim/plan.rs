@@ -40,6 +40,10 @@ pub(crate) struct Pace {
     pub(crate) slow_one_in: u64,
     pub(crate) hung_us: (u64, u64),
     pub(crate) hung_one_in: u64,
+    /// One try in so many fails and is repeated; 0: handlers cannot fail.
+    pub(crate) failing_one_in: u64,
+    /// The longest delay before the next try.
+    pub(crate) retry_ms: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -67,6 +71,8 @@ pub(crate) struct Plan {
     pub(crate) session: Duration,
     /// A JoinGroup may be waited for so long, and the request timeout.
     pub(crate) rebalance_timeout: Duration,
+    /// A member that is told to stop may drain for so long.
+    pub(crate) drain_timeout: Duration,
     pub(crate) request_timeout: Duration,
     /// Between two deeds of chaos, ms.
     pub(crate) pause_ms: (u64, u64),
@@ -127,6 +133,7 @@ impl Plan {
         let is_static = random.one_in(6);
         let slow_ms = if calm { (20, 200) } else { (20, 1_500) };
         let instant = delay == "0";
+        let mut tries = Random(seed ^ 0x7269_6573);
         let usual_us =
             if instant { (1, 20) } else { (100, random.pick(&[500, 3_000, 20_000]).unwrap_or(500)) };
         let pace = Pace {
@@ -135,6 +142,8 @@ impl Plan {
             slow_one_in: if instant { 0 } else { random.pick(&[0, 30, 100]).unwrap_or(0) },
             hung_us: (3_000_000, 20_000_000),
             hung_one_in: if instant || calm { 0 } else { random.pick(&[0, 15, 40, 150]).unwrap_or(0) },
+            failing_one_in: if instant { 0 } else { tries.pick(&[0, 0, 4, 25]).unwrap_or(0) },
+            retry_ms: if calm { 200 } else { tries.between(20, 5_000) },
         };
         let until_ms = random.between(6_000, 20_000);
         let command = parse(&words);
@@ -156,6 +165,7 @@ impl Plan {
             until: Duration::from_millis(until_ms),
             session: Duration::from_millis(session_ms),
             rebalance_timeout: Duration::from_millis(rebalance_ms),
+            drain_timeout: Duration::from_millis(drain_ms),
             request_timeout: Duration::from_millis(request_ms),
             pause_ms: random.pick(&[(50, 600), (200, 2_000), (1_000, 4_000)]).unwrap_or((200, 2_000)),
             faults: if calm { Vec::new() } else { draw_faults(&mut random, until_ms) },
