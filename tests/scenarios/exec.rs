@@ -309,11 +309,10 @@ fn nothing_is_left_of_many_children() {
     keylane.wait_line("processed=", LIMIT);
     let first = descriptors(keylane.id());
     keylane.wait_line("processed=2000", 2 * LIMIT);
-    let last = wait_until("idle workers", LIMIT, || {
-        processes(4, keylane.id()).is_empty().then(|| descriptors(keylane.id()))
-    });
-    // At work each of four has up to two more.
-    assert!(last <= first, "{first} descriptors became {last}");
+    wait_until("no child", LIMIT, || processes(4, keylane.id()).is_empty().then_some(()));
+    // What leaks once a child would be thousands; connections come and go.
+    let few = first + 8;
+    wait_until("few descriptors", LIMIT, || (descriptors(keylane.id()) <= few).then_some(()));
     keylane.signal("TERM");
     let exit = keylane.wait_exit(LIMIT);
     assert_eq!((exit.code, exit.done("processed")), (Some(0), Some("2000")), "{exit}");
