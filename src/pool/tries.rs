@@ -266,20 +266,26 @@ impl Tries {
         board: &mut Board<RecordBatch>,
         limit: impl Fn(Slot) -> Option<Duration>,
     ) {
-        let late = self.waiting.extract_if(.., |(due, _), (tried, waits)| {
+        let late = self.take_waiting(|due, tried, waits| {
             let verdict = matches!(waits, Waits::Verdict(_));
-            tried.places().any(|(slot, _)| limit(slot).is_some_and(|limit| verdict || *due > limit))
+            tried.places().any(|(slot, _)| limit(slot).is_some_and(|limit| verdict || due > limit))
         });
-        let late: Vec<Try> = late.map(|(_, (tried, _))| tried).collect();
         late.into_iter().for_each(|tried| self.give_up(board, tried));
+    }
+
+    fn take_waiting(&mut self, mut wanted: impl FnMut(Duration, &Try, &Waits) -> bool) -> Vec<Try> {
+        let (out, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|((due, _), (tried, waits))| wanted(*due, tried, waits));
+        self.waiting = waiting.into_iter().collect();
+        out.into_iter().map(|(_, (tried, _))| tried).collect()
     }
 
     /// Gives up what belongs to an assignment that has ended.
     pub(super) fn give_up_gone(&mut self, board: &mut Board<RecordBatch>) {
         let gone =
             |tried: &Try| tried.places().any(|(slot, assignment)| board.assignment(slot) != Some(assignment));
-        let mut out: Vec<Try> =
-            self.waiting.extract_if(.., |_, (tried, _)| gone(tried)).map(|(_, (tried, _))| tried).collect();
+        let mut out = self.take_waiting(|_, tried, _| gone(tried));
         for tried in std::mem::take(&mut self.due) {
             if gone(&tried) { out.push(tried) } else { self.due.push_back(tried) }
         }
