@@ -27,6 +27,8 @@ use crate::handler::{Handler, Observer};
 use crate::listen::Listener;
 use crate::report::Report;
 
+/// Between two looks whether the workers have ended, which nobody is woken by.
+const END_WAIT: Duration = Duration::from_millis(5);
 /// Records in a run where no handler can block; a run ends earlier by time.
 const RUN_RECORDS_MAX: usize = 4096;
 /// `sequential` holds so many polls' worth of records.
@@ -215,8 +217,8 @@ fn run(
     listener: Option<Listener>,
     around: &Surroundings,
 ) -> io::Result<Exit> {
-    let command = match config.handler.command.as_ref().map(|command| Crew::new(command, config)).transpose()
-    {
+    let crew = |command| Crew::new(command, config, &around.report);
+    let command = match config.handler.command.as_ref().map(crew).transpose() {
         Ok(command) => command,
         Err((exit, text)) => {
             around.report.error(text);
@@ -261,9 +263,10 @@ fn run(
         }
         if let Some(exit) = engine.turn(driver.now()) {
             if engine.end_workers() {
-                for worker in workers {
-                    // A worker that panicked has ended the process already.
-                    let _ = worker.join();
+                // A child of --pipe may take its time over what it has still to write.
+                while signals.count() < 2 && workers.iter().any(|worker| !worker.is_finished()) {
+                    let soon = driver.now() + END_WAIT;
+                    driver.turn(engine.consumer(), Some(soon))?;
                 }
             }
             if let Some(letters) = letters {
