@@ -16,7 +16,7 @@ use keylane_protocol::records::{BatchHeader, Payload};
 use super::at_work::AtWork;
 use super::board::{Board, Slot};
 use super::run::Run;
-use super::tries::{Judged, Outcomes, Tries, Try};
+use super::tries::{self, Judged, Outcomes, Tries, Try};
 use super::worker::Next;
 use crate::exit::Exit;
 use crate::handler::outcome::{End, Failed, Kind, Outcome};
@@ -424,6 +424,7 @@ impl Shared {
                 board.complete(&mut tried.run, records);
                 state.last_at = state.last_at.max(self.now());
             }
+            Some(_) if tries::is_gone(board, &judged.tried) => tries.give_up(board, judged.tried),
             Some(reason) => {
                 let failed = Failed { kind: Kind::Ordinary, end: End::Answer, reason, counts: true };
                 tries.judged.push(Judged { failed, verdict: Verdict::Stop(Exit::Record), ..judged });

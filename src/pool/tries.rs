@@ -197,10 +197,7 @@ impl Tries {
             }
             Outcome::Unfinished => {
                 // Where nothing ends it was no fault of the record, and it is tried again with its number.
-                let ends = tried.places().any(|(slot, assignment)| {
-                    board.assignment(slot) != Some(assignment) || board.is_draining(slot)
-                });
-                if ends {
+                if is_gone(board, &tried) || tried.places().any(|(slot, _)| board.is_draining(slot)) {
                     self.give_up(board, tried)
                 } else {
                     self.due.push_back(tried)
@@ -208,7 +205,10 @@ impl Tries {
                 0
             }
             Outcome::Failed(failed) => {
-                if failed.end.is_by_stop_signal() {
+                if is_gone(board, &tried) {
+                    // It failed after its partition had gone: whoever has that now tries it afresh.
+                    self.give_up(board, tried);
+                } else if failed.end.is_by_stop_signal() {
                     self.wait(now + SIGNAL_WAIT, tried, Waits::Verdict(failed));
                 } else {
                     self.judge(board, tried, failed, now);
@@ -283,8 +283,7 @@ impl Tries {
 
     /// Gives up what belongs to an assignment that has ended.
     pub(super) fn give_up_gone(&mut self, board: &mut Board<RecordBatch>) {
-        let gone =
-            |tried: &Try| tried.places().any(|(slot, assignment)| board.assignment(slot) != Some(assignment));
+        let gone = |tried: &Try| is_gone(board, tried);
         let mut out = self.take_waiting(|_, tried, _| gone(tried));
         for tried in std::mem::take(&mut self.due) {
             if gone(&tried) { out.push(tried) } else { self.due.push_back(tried) }
@@ -321,4 +320,9 @@ impl Tries {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
+}
+
+/// Whether an assignment that the try belongs to has ended.
+pub(super) fn is_gone(board: &Board<RecordBatch>, tried: &Try) -> bool {
+    tried.places().any(|(slot, assignment)| board.assignment(slot) != Some(assignment))
 }
