@@ -24,6 +24,7 @@ mod memory;
 mod order;
 mod others;
 mod outage;
+mod pipe;
 mod produce;
 mod rates;
 mod rebalance;
