@@ -95,7 +95,7 @@ impl Remote {
 /// # Errors
 /// The system refuses the handlers or the thread.
 pub fn watch(wake: impl Fn(i32) + Send + 'static) -> io::Result<SignalCount> {
-    let ignored = ignored_at_start();
+    let ignored = ignored().unwrap_or(0);
     let wanted: Vec<i32> =
         [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0).collect();
     let mut signals = Signals::new(wanted)?;
@@ -110,9 +110,9 @@ pub fn watch(wake: impl Fn(i32) + Send + 'static) -> io::Result<SignalCount> {
     Ok(count)
 }
 
-/// The mask of ignored signals, from the kernel; 0 where it cannot be read.
-fn ignored_at_start() -> u64 {
+/// The mask of signals that are ignored now, bit 0 being signal 1, from the kernel; none where it cannot be read.
+pub fn ignored() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
 }

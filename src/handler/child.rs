@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, WaitOptions, pidfd_open
 
 use super::bell::Bell;
 use super::outcome::{End, Failed, Kind, reason};
+use crate::driver::signals;
 use crate::exit::Exit;
 
 /// Where the shells look without a `PATH`.
@@ -247,10 +248,26 @@ fn attributes() -> io::Result<PosixSpawnAttr> {
             | PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK,
     )?;
     attributes.set_pgroup(Pid::from_raw(0))?;
-    // Rust's runtime ignores it, and what is ignored stays so.
-    attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
+    static DEFAULTS: OnceLock<SigSet> = OnceLock::new();
+    attributes.set_sigdefault(DEFAULTS.get_or_init(signals_by_default))?;
     attributes.set_sigmask(&SigSet::empty())?;
     Ok(attributes)
+}
+
+/// Signals that are as the system has them in a child: SIGPIPE, which Rust's runtime ignores, and those that are not
+/// ignored. The latter would be so by the exec, but glibc looks at each that is not named here before it sets it.
+fn signals_by_default() -> SigSet {
+    const REAL_TIME: u64 = !0 << 31;
+    match signals::ignored() {
+        Some(ignored) if ignored & REAL_TIME == 0 => {
+            let mut set = SigSet::all();
+            Signal::iterator()
+                .filter(|signal| ignored & (1 << (*signal as i32 - 1)) != 0 && *signal != Signal::SIGPIPE)
+                .for_each(|signal| set.remove(signal));
+            set
+        }
+        _ => SigSet::from(Signal::SIGPIPE),
+    }
 }
 
 /// What becomes readable when the child ends.

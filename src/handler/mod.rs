@@ -9,6 +9,7 @@ pub mod format;
 pub mod joblog;
 pub mod lines;
 pub mod outcome;
+pub mod pipe;
 pub mod policy;
 pub mod template;
 

@@ -575,6 +575,11 @@ impl<B> Board<B> {
         self.queued
     }
 
+    /// Records with workers.
+    pub fn inflight(&self) -> u64 {
+        self.inflight
+    }
+
     /// Whether no record is queued and none is with a worker.
     pub fn is_idle(&self) -> bool {
         self.queued == 0 && self.inflight == 0

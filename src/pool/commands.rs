@@ -13,13 +13,15 @@ use super::worker::Next;
 use crate::cli;
 use crate::exit::Exit;
 use crate::handler::bell::Bell;
-use crate::handler::child;
+use crate::handler::child::{self, Program};
 use crate::handler::environment::About;
 use crate::handler::exec::{Command, Exec, Ran, Watch};
 use crate::handler::format::{self, RecordView};
 use crate::handler::joblog::{Entry, Joblog};
 use crate::handler::outcome::{End, Outcome};
+use crate::handler::pipe::{self, Pipe};
 use crate::handler::{BatchConfig, CommandConfig, CommandMode};
+use crate::report::Report;
 
 /// Starts workers that do `work`, each with its number and its bell, and makes them known in `workers`.
 ///
@@ -49,11 +51,11 @@ fn start(
 
 /// A handler that is a program, found and ready.
 #[derive(Debug)]
-pub(super) struct Crew {
-    command: Arc<Command>,
-    batch: Option<BatchConfig>,
-    group: String,
-    joblog: Option<Arc<Joblog>>,
+pub(super) enum Crew {
+    /// `--exec`.
+    Exec { command: Arc<Command>, batch: Option<BatchConfig>, group: String, joblog: Option<Arc<Joblog>> },
+    /// `--pipe`.
+    Pipe(Arc<Pipe>),
 }
 
 impl Crew {
@@ -61,20 +63,32 @@ impl Crew {
     ///
     /// # Errors
     /// What ends the run before it begins, and why.
-    pub(super) fn new(command: &CommandConfig, config: &cli::Consume) -> Result<Crew, (Exit, String)> {
-        let CommandMode::Exec(batch) = command.mode else {
-            return Err((Exit::Usage, "--pipe is not built yet".to_owned()));
-        };
+    pub(super) fn new(
+        command: &CommandConfig,
+        config: &cli::Consume,
+        report: &Report,
+    ) -> Result<Crew, (Exit, String)> {
         let open = |path: &PathBuf| {
             let failed = |error| (Exit::Output, format!("--joblog {}: {error}", path.display()));
             Joblog::open(path).map(Arc::new).map_err(failed)
         };
-        Ok(Crew {
-            command: Arc::new(Command::new(command)?),
-            batch,
-            group: config.group.clone(),
-            joblog: config.failing.joblog.as_ref().map(open).transpose()?,
-        })
+        let group = config.group.clone();
+        let open_joblog = || config.failing.joblog.as_ref().map(open).transpose();
+        match command.mode {
+            CommandMode::Exec(batch) => {
+                let command = Arc::new(Command::new(command)?);
+                Ok(Crew::Exec { command, batch, group, joblog: open_joblog()? })
+            }
+            CommandMode::Pipe { depth } => Ok(Crew::Pipe(Arc::new(Pipe {
+                program: Program::find(&command.words)?,
+                group,
+                depth,
+                timeout: command.timeout,
+                exits: command.exits.clone(),
+                joblog: open_joblog()?,
+                report: report.clone(),
+            }))),
+        }
     }
 
     /// Starts the workers.
@@ -88,13 +102,20 @@ impl Crew {
         count: u32,
     ) -> io::Result<Vec<JoinHandle<()>>> {
         child::make_room(u64::from(count) * DESCRIPTORS_PER_WORKER + DESCRIPTORS_OF_OTHERS);
-        let Crew { command, batch, group, joblog } = self;
-        let workshop = Workshop { shared: shared.clone(), command, batch, group, joblog };
-        start(workers, count, move |worker, bell| workshop.work(worker, bell))
+        let shared = shared.clone();
+        match self {
+            Crew::Exec { command, batch, group, joblog } => {
+                let workshop = Workshop { shared, command, batch, group, joblog };
+                start(workers, count, move |worker, bell| workshop.work(worker, bell))
+            }
+            Crew::Pipe(pipe) => {
+                start(workers, count, move |worker, bell| pipe::work(&pipe, &shared, worker, bell))
+            }
+        }
     }
 }
 
-/// A bell and four ends of pipes; while a child is started the ends of two more, and what waits for it.
+/// A bell, a pidfd and at most four ends of pipes; while a child is started the ends of two more, and what waits for it.
 const DESCRIPTORS_PER_WORKER: u64 = 10;
 /// Brokers, files, signals.
 const DESCRIPTORS_OF_OTHERS: u64 = 128;
@@ -126,7 +147,7 @@ impl Workshop {
     fn work_with(&self, exec: &mut Exec, worker: u32, bell: &Bell) -> Result<(), Failure> {
         // By key a try begins with one record, and takes more of its lane.
         let records_max = self.batch.filter(|batch| !batch.by_key).map_or(1, |batch| batch.records_max);
-        let want = Want { open: 0, tries_max: 1, records_max };
+        let want = Want { open: 0, tries_max: 1, records_max, woken: true };
         let (mut tries, mut settled) = (Vec::new(), Vec::new());
         loop {
             match self.shared.take_tries(worker, want, &mut tries) {

@@ -276,8 +276,10 @@ impl Engine {
         let signal = self.signals.last;
         let mut state = self.shared.lock();
         self.shared.stop(&mut state);
-        let State { board, tries, .. } = &mut *state;
+        let State { board, tries, ends, .. } = &mut *state;
         tries.give_up_all(board);
+        // Children without a record have been given the rest of the drain.
+        ends.values_mut().for_each(|ends| *ends = Ends::NOW);
         let counts = state.board.counts();
         let snapshot = state.board.commit_snapshot();
         drop(state);

@@ -190,7 +190,12 @@ impl Setup {
 }
 
 fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result<Exit> {
-    let command = match config.handler.command.as_ref().map(|command| Crew::new(command, config)).transpose()
+    let command = match config
+        .handler
+        .command
+        .as_ref()
+        .map(|command| Crew::new(command, config, &around.report))
+        .transpose()
     {
         Ok(command) => command,
         Err((exit, text)) => {

@@ -97,10 +97,10 @@ pub const KILL_AFTER: Duration = Duration::from_secs(2);
 
 impl Ends {
     /// At once.
-    const NOW: Ends = Ends { term_at: Duration::ZERO, kill_at: Duration::ZERO };
+    pub(super) const NOW: Ends = Ends { term_at: Duration::ZERO, kill_at: Duration::ZERO };
 
     /// Whichever is over first.
-    pub(super) fn earlier(self, other: Ends) -> Ends {
+    pub(crate) fn earlier(self, other: Ends) -> Ends {
         if other.kill_at < self.kill_at { other } else { self }
     }
 
@@ -122,6 +122,8 @@ pub struct Want {
     pub tries_max: usize,
     /// Records of a try at most.
     pub records_max: usize,
+    /// It was woken: there is something for it.
+    pub woken: bool,
 }
 
 /// Everything behind the mutex.
@@ -290,8 +292,9 @@ impl Shared {
         self.wake_each(&woken);
     }
 
-    /// Takes tries for a worker whose handler can fail: those whose next try is due first. With [`Next::Wait`] it is
-    /// woken when there are more.
+    /// Takes tries for a worker whose handler can fail: those whose next try is due first, then new ones up to its
+    /// fair share, lest one worker has many open while others have none. With [`Next::Wait`] it is woken when there are
+    /// more.
     pub fn take_tries(&self, worker: u32, want: Want, into: &mut Vec<Try>) -> Next {
         let mut state = self.lock();
         state.idle.retain(|idle| *idle != worker);
@@ -301,12 +304,23 @@ impl Shared {
         let before = into.len();
         if self.may_start() {
             let State { board, tries, .. } = &mut *state;
+            let all = (board.ready() as u64 + board.inflight()).div_ceil(self.workers as u64);
+            let share = usize::try_from(all).unwrap_or(usize::MAX).max(want.open + usize::from(want.woken));
             while into.len() - before < want.tries_max {
                 let open = want.open + into.len() - before;
                 match tries.due.front() {
                     // It waits for the others to end, and new ones wait for it.
                     Some(first) if first.alone && open > 0 => break,
-                    Some(_) => into.extend(tries.due.pop_front().inspect(|_| tries.outcomes.retried += 1)),
+                    Some(first) => {
+                        let alone = first.alone;
+                        // One that was broken off, or never reached its child, is not tried again but at last.
+                        tries.outcomes.retried += u64::from(first.attempt > 1);
+                        into.extend(tries.due.pop_front());
+                        if alone {
+                            break;
+                        }
+                    }
+                    None if open >= share => break,
                     None => {
                         let mut run = Run::new();
                         board.take(worker, want.records_max, &mut run);
@@ -322,7 +336,9 @@ impl Shared {
             state.first_at.get_or_insert_with(|| self.now());
             return Next::Handle;
         }
-        state.idle.push(worker);
+        // Those that have nothing open are woken first.
+        let place = if want.open > 0 { 0 } else { state.idle.len() };
+        state.idle.insert(place, worker);
         Next::Wait
     }
 
@@ -416,17 +432,31 @@ impl Shared {
 
     /// When a try is to be broken off, if its end is known: its partition drains or is gone, or the run is over.
     pub fn ends_of(&self, tried: &Try) -> Option<Ends> {
+        self.with_ends(|ends_of| ends_of(tried))
+    }
+
+    /// [`Shared::ends_of`] for many tries.
+    pub fn with_ends<R>(&self, look: impl FnOnce(&dyn Fn(&Try) -> Option<Ends>) -> R) -> R {
         let state = self.lock();
-        if state.stop {
-            return Some(Ends::NOW);
-        }
-        let ends = tried.places().filter_map(|(slot, assignment)| {
-            if state.board.assignment(slot) != Some(assignment) {
-                return Some(Ends { kill_at: self.now() + KILL_AFTER, ..Ends::NOW });
+        look(&|tried| {
+            if state.stop {
+                return Some(Ends::NOW);
             }
-            state.ends.get(&slot).copied()
-        });
-        ends.min_by_key(|ends| ends.kill_at)
+            let ends = tried.places().filter_map(|(slot, assignment)| {
+                if state.board.assignment(slot) != Some(assignment) {
+                    return Some(Ends { kill_at: self.now() + KILL_AFTER, ..Ends::NOW });
+                }
+                state.ends.get(&slot).copied()
+            });
+            ends.min_by_key(|ends| ends.kill_at)
+        })
+    }
+
+    /// Once the run is over: when a child that has nothing open, and was told that nothing more comes, is to be ended.
+    pub fn last_ends(&self) -> Ends {
+        let ends = self.lock().ends.values().copied().max_by_key(|ends| ends.kill_at);
+        let now = self.now();
+        ends.unwrap_or(Ends { term_at: now + KILL_AFTER, kill_at: now + 2 * KILL_AFTER })
     }
 
     /// Wakes every worker, parked or at work, to look at [`Shared::ends_of`].

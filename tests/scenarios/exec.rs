@@ -97,7 +97,7 @@ fn processes(field: usize, number: u32) -> Vec<String> {
 #[test]
 fn values_arrive_unchanged() {
     let kafka = Cluster::any();
-    let large: Vec<u8> = (0..1_000_000u32).map(|n| (n * 7 >> 3) as u8).collect();
+    let large: Vec<u8> = (0..1_000_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
     let names: Vec<String> = (0..1000).map(|n| format!("h{n}")).collect();
     let mut headers: Vec<(&[u8], Option<&[u8]>)> =
         names.iter().map(|name| (name.as_bytes(), Some(&b"some text"[..]))).collect();

@@ -25,6 +25,7 @@ mod memory;
 mod order;
 mod others;
 mod outage;
+mod pipe;
 mod produce;
 mod rates;
 mod rebalance;
