@@ -11,6 +11,7 @@ pub mod exit;
 pub mod group;
 pub mod handler;
 pub mod lag;
+pub mod listen;
 pub mod pool;
 pub mod report;
 pub mod seed;

@@ -29,8 +29,7 @@ struct Letters {
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 
-    /// Only those whose timestamp is within this time before now. It is the record's own, unless the topic has log-append
-    /// time: then it tells when the record died
+    /// Only those whose timestamp (the record's own, unless the topic has log-append time) is this recent
     #[arg(long, value_name = "D", value_parser = value::duration)]
     since: Option<Duration>,
 }
@@ -51,8 +50,7 @@ pub(super) struct ReplayFlags {
     #[command(flatten)]
     letters: Letters,
 
-    /// Do it; progress is committed in group DLQ.replay, so another replay sends the rest. With --key or --since nothing
-    /// is committed, and a later replay sends those letters again
+    /// Do it; progress is committed in group DLQ.replay, but not with --key or --since: those would be sent again
     #[arg(long)]
     execute: bool,
 

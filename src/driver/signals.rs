@@ -1,4 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP, counted; each wakes the network loop.
+//! SIGINT, SIGTERM and SIGHUP, counted; each wakes the network loop. SIGUSR1 asks how things stand, where a role has
+//! something to say.
 //!
 //! A signal that was ignored when the process began stays ignored (`nohup`). A role that is a part of something larger
 //! is stopped by a [`Remote`] instead, in the same way.
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use mio::Waker;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 /// What came so far.
@@ -23,9 +24,15 @@ pub struct SignalCount {
 struct Shared {
     count: AtomicU32,
     last: AtomicU32,
+    asked: AtomicU32,
 }
 
 impl SignalCount {
+    /// How often SIGUSR1 came; it is not among the signals that are counted.
+    pub fn asked(&self) -> u32 {
+        self.shared.asked.load(Ordering::Acquire)
+    }
+
     /// How many signals came.
     pub fn count(&self) -> u32 {
         self.shared.count.load(Ordering::Acquire)
@@ -37,6 +44,10 @@ impl SignalCount {
     }
 
     fn add(&self, signal: i32) {
+        if signal == SIGUSR1 {
+            self.shared.asked.fetch_add(1, Ordering::AcqRel);
+            return;
+        }
         self.shared.last.store(signal as u32, Ordering::Release);
         self.shared.count.fetch_add(1, Ordering::AcqRel);
     }
@@ -58,8 +69,20 @@ impl Source {
     /// # Errors
     /// The system refuses the handlers or the thread.
     pub fn watch(&self, waker: Arc<Waker>) -> io::Result<SignalCount> {
+        self.watch_all(&ENDS, waker)
+    }
+
+    /// Begins to count, SIGUSR1 too.
+    ///
+    /// # Errors
+    /// As [`Source::watch`].
+    pub fn watch_and_answer(&self, waker: Arc<Waker>) -> io::Result<SignalCount> {
+        self.watch_all(&[&ENDS[..], &[SIGUSR1]].concat(), waker)
+    }
+
+    fn watch_all(&self, signals: &[i32], waker: Arc<Waker>) -> io::Result<SignalCount> {
         match self {
-            Source::Process => watch(move |_| {
+            Source::Process => count_signals(signals, move |_| {
                 // It fails only when the event descriptor is gone, which is at the end.
                 let _ = waker.wake();
             }),
@@ -95,9 +118,16 @@ impl Remote {
 /// # Errors
 /// The system refuses the handlers or the thread.
 pub fn watch(wake: impl Fn(i32) + Send + 'static) -> io::Result<SignalCount> {
+    count_signals(&ENDS, wake)
+}
+
+/// The signals that end a run.
+const ENDS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+fn count_signals(signals: &[i32], wake: impl Fn(i32) + Send + 'static) -> io::Result<SignalCount> {
     let ignored = ignored().unwrap_or(0);
     let wanted: Vec<i32> =
-        [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0).collect();
+        signals.iter().copied().filter(|signal| ignored & (1 << (signal - 1)) == 0).collect();
     let mut signals = Signals::new(wanted)?;
     let count = SignalCount::default();
     let counted = count.clone();

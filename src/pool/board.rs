@@ -104,6 +104,21 @@ pub struct SlotCounts {
     pub oldest: Option<i64>,
     /// The position up to which everything was delivered.
     pub delivered: i64,
+    /// The last acknowledged commit, at first the position at assignment.
+    pub committed: i64,
+}
+
+/// Records that wait for one lane.
+#[derive(Debug)]
+pub struct LongLane<'a, B> {
+    /// The lane's partition.
+    pub slot: Slot,
+    /// How many wait.
+    pub waiting: u64,
+    /// The batch of the first of them.
+    pub batch: &'a Arc<B>,
+    /// Its index there.
+    pub index: u32,
 }
 
 impl SlotCounts {
@@ -567,6 +582,7 @@ impl<B> Board<B> {
             held_bytes: self.batches.slot_bytes[slot.index()],
             oldest: owned.tracker.oldest(),
             delivered: owned.tracker.delivered(),
+            committed: owned.tracker.committed(),
         })
     }
 
@@ -605,6 +621,41 @@ impl<B> Board<B> {
             Dispatcher::Lanes(lanes) => lanes.len(),
             _ => 0,
         }
+    }
+
+    /// The lanes with most records waiting, the longest first; none for the other dispatchers. Costs a look at each lane.
+    pub fn longest_lanes(&self, lanes_max: usize) -> Vec<LongLane<'_, B>> {
+        let Dispatcher::Lanes(lanes) = &self.dispatcher else { return Vec::new() };
+        let long = lanes.longest(lanes_max).into_iter().filter_map(|long| {
+            let first = self.items.iter(long.queue).next()?;
+            let (slot, waiting) = (Slot(long.slot), u64::from(long.waiting));
+            Some(LongLane { slot, waiting, batch: self.batches.batch(first.batch), index: first.index })
+        });
+        long.collect()
+    }
+
+    /// The batch of a record that is the first one waiting in its lane, and its index there. Costs a look at each lane.
+    pub fn first_of_lane(&self, slot: Slot, offset: i64) -> Option<(&Arc<B>, u32)> {
+        let Dispatcher::Lanes(lanes) = &self.dispatcher else { return None };
+        let is_it = |item: &&Item| self.batches.origin(item.batch).offset(item.delta) == offset;
+        let mut firsts = lanes.queues_of(slot.0).filter_map(|queue| self.items.iter(queue).next());
+        firsts.find(is_it).map(|item| (self.batches.batch(item.batch), item.index))
+    }
+
+    /// Shows the first records (batch and index) that wait for the hash worker with the longest queue, and says how
+    /// long that is; 0 for the other dispatchers.
+    pub fn look_at_longest_queue(
+        &self,
+        records_max: usize,
+        mut visit: impl FnMut(Slot, &Arc<B>, u32),
+    ) -> u64 {
+        let Dispatcher::Hash(hash) = &self.dispatcher else { return 0 };
+        let Some((queue, waiting)) = hash.longest() else { return 0 };
+        for item in self.items.iter(queue).take(records_max) {
+            let batch = self.batches.batch(item.batch);
+            visit(Slot(self.batches.origin(item.batch).slot), batch, item.index);
+        }
+        waiting.into()
     }
 
     /// Checks what the board guarantees, by a walk over everything; panics on a bug of ours. For tests.

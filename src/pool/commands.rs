@@ -160,10 +160,11 @@ impl Workshop {
             }
             for mut tried in tries.drain(..) {
                 let gathered = self.gather(exec, &mut tried, worker, bell);
-                let (outcome, failure) = match gathered.and_then(|()| self.try_once(exec, &tried, bell)) {
-                    Ok(ran) => (ran.outcome, None),
-                    Err(failure) => (Outcome::Unfinished, Some(failure)),
-                };
+                let (outcome, failure) =
+                    match gathered.and_then(|()| self.try_once(exec, &tried, worker, bell)) {
+                        Ok(ran) => (ran.outcome, None),
+                        Err(failure) => (Outcome::Unfinished, Some(failure)),
+                    };
                 settled.push((tried, outcome));
                 self.shared.settle(&mut settled, failure);
             }
@@ -185,7 +186,7 @@ impl Workshop {
         }
     }
 
-    fn try_once(&self, exec: &mut Exec, tried: &Try, bell: &Bell) -> Result<Ran, Failure> {
+    fn try_once(&self, exec: &mut Exec, tried: &Try, worker: u32, bell: &Bell) -> Result<Ran, Failure> {
         let first = tried.first();
         let record = crate::handler::parse(&first).map_err(Failure::Output)?;
         let batch = first.batch;
@@ -196,9 +197,17 @@ impl Workshop {
             batch_records: self.batch.map(|_| tried.len()),
         };
         let lines = self.batch.map(|_| lines_of(tried)).transpose().map_err(Failure::Output)?;
-        let watch = Watch { bell, now: &|| self.shared.now(), ends: &|| self.shared.ends_of(tried) };
+        let at_work = self.shared.at_work();
+        let watch = Watch {
+            bell,
+            now: &|| self.shared.now(),
+            ends: &|| self.shared.ends_of(tried),
+            started: &|pid| at_work.begin(worker, tried, Some(pid), self.shared.now()),
+        };
         let (began, began_at) = (SystemTime::now(), self.shared.now());
-        let ran = exec.run(about, &record, lines.as_deref(), &watch).map_err(Failure::Output)?;
+        let ran = exec.run(about, &record, lines.as_deref(), &watch);
+        at_work.end(worker, self.shared.now());
+        let ran = ran.map_err(Failure::Output)?;
         if let Some(joblog) = &self.joblog {
             let took = self.shared.now().saturating_sub(began_at);
             let command = exec.words(about, &record);

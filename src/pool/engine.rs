@@ -18,11 +18,15 @@ use serde_json::Value;
 use super::batch::Released;
 use super::board::{Commit, Slot};
 use super::ending::{Ending, Stop};
+use super::hot::HotKeys;
 use super::intake::{Intake, Spares};
-use super::route::{NullKey, Router, Routing};
+use super::lane_key::LaneReader;
+use super::metrics::Published;
+use super::route::{LaneKey, NullKey, Router, Routing};
 use super::shared::{Attention, Ends, Failure, RecordBatch, Shared, State};
-use super::stats::{Limit, Totals, rate};
+use super::stats::Totals;
 use super::verdicts::Letterbox;
+use super::watch::Watch;
 use crate::cli::Verbosity;
 use crate::exit::Exit;
 use crate::handler::policy::Halt;
@@ -46,6 +50,8 @@ pub struct EngineConfig {
     pub routing: Routing,
     /// What becomes of records without a key.
     pub null_key: NullKey,
+    /// What decides a record's lane.
+    pub lane_key: LaneKey,
     /// Unfinished records held, over all partitions.
     pub records_max: u64,
     /// Bytes held, over all partitions.
@@ -56,6 +62,8 @@ pub struct EngineConfig {
     pub commit: CommitWhen,
     /// Time between stats lines.
     pub stats: Option<Duration>,
+    /// How long a partition may be held up by one record, while later ones finish, before that is said.
+    pub gap_age: Option<Duration>,
     /// `-e`
     pub exit_at_end: bool,
     /// `-n`
@@ -107,8 +115,12 @@ pub struct Engine {
     committed_at: u64,
     /// What the newest commit by number of records asked for.
     asked: Vec<Commit>,
-    stats_due: Option<Duration>,
-    stats_before: (u64, Duration),
+    pub(super) stats_due: Option<Duration>,
+    pub(super) stats_before: (u64, Duration),
+    pub(super) lane_key: Arc<LaneReader>,
+    pub(super) hot_keys: HotKeys,
+    pub(super) watch: Watch,
+    pub(super) published: Option<Published>,
     /// A partition is as far ahead of its first unfinished record as it may be.
     pub(super) held_back: bool,
     pub(super) waited_for_broker: bool,
@@ -163,6 +175,10 @@ impl Engine {
             asked: Vec::new(),
             stats_due: config.stats.map(|every| now + every),
             stats_before: (0, now),
+            lane_key: Arc::new(LaneReader::new(&config.lane_key)),
+            hot_keys: HotKeys::default(),
+            watch: Watch::new(config.gap_age.is_some(), now),
+            published: None,
             held_back: false,
             waited_for_broker: false,
             fill_again: false,
@@ -205,6 +221,7 @@ impl Engine {
         self.fill();
         self.poll_commit(now);
         self.poll_stats(now);
+        self.poll_watch(now);
         self.check_start(now);
         self.poll_ending(now)
     }
@@ -219,7 +236,8 @@ impl Engine {
         // Once the last commit is under way the timer is not looked at any more, and would spin the loop.
         let commit = self.commit_due.filter(|_| self.may_commit());
         let (ending, tries) = (self.ending_deadline(), self.tries_deadline());
-        [commit, self.stats_due, revoking, start, ending, tries].into_iter().flatten().min()
+        let reports = [self.stats_due, self.watch.due()];
+        [commit, revoking, start, ending, tries].into_iter().chain(reports).flatten().min()
     }
 
     // ---- consumer events ----
@@ -254,7 +272,10 @@ impl Engine {
             }
             Event::Notice(text) => self.report.note(text),
             Event::BrokerDown(address, why) => self.report.warning(format!("broker {address}: {why}")),
-            Event::BrokerUp(address) => self.report.note(format!("broker {address} answers again")),
+            Event::BrokerUp(address) => {
+                self.totals.reconnects += 1;
+                self.report.note(format!("broker {address} answers again"));
+            }
             Event::Closed { committed } => return Some(self.on_closed(committed)),
             Event::Fatal(error) => {
                 self.report.error(&error);
@@ -278,13 +299,11 @@ impl Engine {
             let (offset, epoch) = (start.position.offset, start.position.epoch);
             let slot = state.board.assign(start.at.topic.clone(), start.at.partition, offset, epoch);
             drop(state);
-            let router =
-                Router::new(self.config.routing, self.config.null_key, &start.at.topic, start.at.partition);
             // The end is where it was when the partition first came, or a busy topic would never be done with.
             let end = start.end.filter(|_| self.config.exit_at_end);
             // A log that was cut meanwhile ends before it.
             let end = end.map(|end| end.min(*self.ends.entry(start.at.clone()).or_insert(end)));
-            let intake = Intake::new(start.at.clone(), slot, router, offset, end);
+            let intake = new_intake(&self.config, &self.lane_key, &start.at, slot, offset, end);
             self.intakes.insert(start.at, intake);
         }
         let state = self.shared.lock();
@@ -418,6 +437,7 @@ impl Engine {
     }
 
     fn on_fetched(&mut self, at: &TopicPartition, batches: Vec<FetchedBatch>, bytes: usize) {
+        self.totals.fetched_bytes += bytes as u64;
         if let Some(intake) = self.intakes.get_mut(at)
             && matches!(self.ending, Ending::No)
         {
@@ -441,9 +461,14 @@ impl Engine {
                 // Another log, another end.
                 Some(end) => {
                     self.ends.insert(at.clone(), end);
-                    let (slot, config) = (intake.slot(), &self.config);
-                    let router = Router::new(config.routing, config.null_key, &at.topic, at.partition);
-                    *intake = Intake::new(at.clone(), slot, router, position.offset, Some(end));
+                    *intake = new_intake(
+                        &self.config,
+                        &self.lane_key,
+                        at,
+                        intake.slot(),
+                        position.offset,
+                        Some(end),
+                    );
                 }
             }
             let slot = intake.slot();
@@ -486,7 +511,7 @@ impl Engine {
         }
     }
 
-    // ---- commits and reports ----
+    // ---- commits ----
 
     /// Also while draining, which may take long; the last commit is the end's own.
     fn may_commit(&self) -> bool {
@@ -526,41 +551,18 @@ impl Engine {
         drop(state);
         self.consumer.commit(to_offsets(snapshot));
     }
+}
 
-    fn poll_stats(&mut self, now: Duration) {
-        let Some(every) = self.config.stats else { return };
-        if self.stats_due.is_none_or(|due| due > now) {
-            return;
-        }
-        self.stats_due = Some(now + every);
-        let state = self.shared.lock();
-        let counts = state.board.counts();
-        let processed = state.processed;
-        let (idle, workers) = self.shared.idle_workers(&state);
-        drop(state);
-        let held_back = self.held_back || (self.generation_seen && !self.shared.may_start());
-        let limit = Limit::of(&counts, idle, workers, held_back);
-        let (before, since) = self.stats_before;
-        let rate = rate(processed - before, now.saturating_sub(since));
-        self.stats_before = (processed, now);
-        let text = format!(
-            "processed={processed} rate={rate:.1}/s inflight={} queued={} pending={} limit={}",
-            counts.inflight,
-            counts.queued,
-            counts.pending,
-            limit.word()
-        );
-        let fields = vec![
-            ("processed", processed.into()),
-            ("rate", rate.into()),
-            ("inflight", counts.inflight.into()),
-            ("queued", counts.queued.into()),
-            ("pending", counts.pending.into()),
-            ("limit", limit.word().into()),
-        ];
-        self.report.stamped(Verbosity::Normal, "stats", text, fields);
-        self.say_draining(now);
-    }
+fn new_intake(
+    config: &EngineConfig,
+    lane_key: &Arc<LaneReader>,
+    at: &TopicPartition,
+    slot: Slot,
+    position: i64,
+    end: Option<i64>,
+) -> Intake {
+    let router = Router::new(config.routing, config.null_key, &at.topic, at.partition);
+    Intake::new(at.clone(), slot, router, position, end).keyed_by(lane_key.clone())
 }
 
 /// A byte limit of a fetch: what was configured, but no more than memory allows, yet never uselessly little.

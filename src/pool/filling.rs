@@ -62,7 +62,9 @@ impl Engine {
             // What finished records free is wanted here: for what waits, or to fetch more.
             starved |= count_room > 0 && (intake.has_feed() || (!fetch && self.consumer.has_backlog(at)));
             let few = (intake.feed_bytes() as u64) < self.partition_fetch_bytes;
-            self.consumer.set_fetchable(at, fetch && few && count_room > 0 && !intake.is_broken());
+            let fetchable = fetch && few && count_room > 0 && !intake.is_broken();
+            intake.set_fetchable(fetchable);
+            self.consumer.set_fetchable(at, fetchable);
         }
         let mut state = self.shared.lock();
         // The workers may have finished everything by now: then nobody would wake us for what still waits.

@@ -33,6 +33,8 @@ pub(crate) struct Hash {
 #[derive(Debug)]
 struct Worker {
     queue: Queue,
+    /// Length of the queue.
+    waiting: u32,
     busy: bool,
 }
 
@@ -41,7 +43,7 @@ impl Hash {
     pub(crate) fn new(workers: u32) -> Hash {
         assert!(workers > 0, "a pool has at least one worker");
         Hash {
-            workers: (0..workers).map(|_| Worker { queue: Queue::EMPTY, busy: false }).collect(),
+            workers: (0..workers).map(|_| Worker { queue: Queue::EMPTY, waiting: 0, busy: false }).collect(),
             robin: 0,
         }
     }
@@ -55,7 +57,9 @@ impl Hash {
                 record.route.value() as usize
             };
             let item = Item::new(first.batch, index, origin.delta(record.offset));
-            items.push_back(&mut self.workers[worker].queue, item);
+            let worker = &mut self.workers[worker];
+            worker.waiting += 1;
+            items.push_back(&mut worker.queue, item);
         }
     }
 
@@ -73,12 +77,15 @@ impl Hash {
         for _ in 0..records_max {
             let Some(item) = items.pop_front(&mut own.queue) else { break };
             own.busy = true;
+            own.waiting -= 1;
             sink(worker, &item);
         }
     }
 
     pub(crate) fn give_back(&mut self, items: &mut Items, worker: u32, item: Item) {
-        items.push_front(&mut self.workers[worker as usize].queue, item);
+        let own = &mut self.workers[worker as usize];
+        own.waiting += 1;
+        items.push_front(&mut own.queue, item);
     }
 
     pub(crate) fn release(&mut self, worker: u32) {
@@ -89,7 +96,12 @@ impl Hash {
 
     pub(crate) fn retain(&mut self, items: &mut Items, keep: &mut impl FnMut(&Item) -> bool) {
         for worker in &mut self.workers {
-            items.retain(&mut worker.queue, &mut *keep);
+            let waiting = &mut worker.waiting;
+            items.retain(&mut worker.queue, |item| {
+                let keep = keep(item);
+                *waiting -= u32::from(!keep);
+                keep
+            });
         }
     }
 
@@ -103,12 +115,21 @@ impl Hash {
         !own.busy && !own.queue.is_empty()
     }
 
+    /// The longest queue and its length.
+    pub(crate) fn longest(&self) -> Option<(Queue, u32)> {
+        let longest = self.workers.iter().max_by_key(|worker| worker.waiting)?;
+        Some((longest.queue, longest.waiting))
+    }
+
     /// Every queued item; for the invariant check.
     pub(crate) fn for_each(&self, items: &Items, mut visit: impl FnMut(&Item) -> u64) {
         for worker in &self.workers {
-            items.iter(worker.queue).for_each(|item| {
+            let mut waiting = 0;
+            for item in items.iter(worker.queue) {
+                waiting += 1;
                 visit(item);
-            });
+            }
+            assert_eq!(worker.waiting, waiting, "a worker's queue knows its length");
         }
     }
 }

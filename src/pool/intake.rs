@@ -10,10 +10,11 @@ use std::sync::Arc;
 use keylane_protocol::error::{Error, Fault};
 use keylane_protocol::fetch::FetchedBatch;
 use keylane_protocol::metadata::TopicPartition;
-use keylane_protocol::records::{BatchError, BatchHeader, index_records};
+use keylane_protocol::records::{BatchError, BatchHeader, Record, index_records};
 
 use super::batch::{BatchId, Released};
 use super::board::Slot;
+use super::lane_key::LaneReader;
 use super::route::{Routed, Router};
 use super::shared::{RecordBatch, Shared};
 
@@ -131,6 +132,9 @@ pub(super) struct Intake {
     at: TopicPartition,
     slot: Slot,
     router: Router,
+    lane_key: Arc<LaneReader>,
+    /// Whether more of it is fetched for now.
+    fetchable: bool,
     feed: VecDeque<Feed>,
     feed_bytes: usize,
     /// Of them, those that keep receive buffers.
@@ -158,6 +162,8 @@ impl Intake {
             at,
             slot,
             router,
+            lane_key: Arc::new(LaneReader::Key),
+            fetchable: true,
             feed,
             feed_bytes: 0,
             view_bytes: 0,
@@ -166,6 +172,21 @@ impl Intake {
             end,
             broken: false,
         }
+    }
+
+    /// What decides the lane of a record; at first its key.
+    pub(super) fn keyed_by(self, lane_key: Arc<LaneReader>) -> Self {
+        Intake { lane_key, ..self }
+    }
+
+    /// Notes whether more is fetched for now.
+    pub(super) fn set_fetchable(&mut self, fetchable: bool) {
+        self.fetchable = fetchable;
+    }
+
+    /// See [`Intake::set_fetchable`].
+    pub(super) fn is_fetchable(&self) -> bool {
+        self.fetchable
     }
 
     /// Its place on the board.
@@ -373,10 +394,20 @@ impl Intake {
         let mut routed = spares.routed.pop().unwrap_or_default();
         routed.clear();
         let router = self.router;
-        index_records(header, payload, positions, |_, delta, key| {
-            let offset = header.base_offset + i64::from(delta);
-            routed.push(Routed { offset, route: router.route(key) });
-        })?;
+        let offset_of = |delta| header.base_offset + i64::from(delta);
+        if self.lane_key.is_key() || router.is_by_partition() {
+            index_records(header, payload, positions, |_, delta, key| {
+                routed.push(Routed { offset: offset_of(delta), route: router.route(key) });
+            })?;
+        } else {
+            // The whole batch is checked before a header or a value is looked at.
+            index_records(header, payload, positions, |_, _, _| {})?;
+            for position in &*positions {
+                let record = Record::parse(header, payload, *position)?;
+                let key = self.lane_key.read(&record);
+                routed.push(Routed { offset: record.offset, route: router.route(key.as_deref()) });
+            }
+        }
         let first = routed.partition_point(|record| record.offset < self.position);
         routed.truncate(routed.partition_point(|record| record.offset < end));
         routed.drain(..first.min(routed.len()));

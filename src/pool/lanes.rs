@@ -73,7 +73,17 @@ struct Lane {
     queue: Queue,
     slot: u32,
     tag: u32,
+    /// Length of the queue.
+    waiting: u32,
     state: State,
+}
+
+/// A lane with many records waiting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Long {
+    pub(crate) slot: u32,
+    pub(crate) waiting: u32,
+    pub(crate) queue: Queue,
 }
 
 /// All lanes of all partitions.
@@ -94,7 +104,9 @@ impl Lanes {
         for (index, record) in (first.index..).zip(records) {
             let id = self.lane(origin.slot, record.route);
             let item = Item::new(first.batch, index, origin.delta(record.offset));
-            items.push_back(&mut self.lanes[id as usize].queue, item);
+            let lane = &mut self.lanes[id as usize];
+            lane.waiting += 1;
+            items.push_back(&mut lane.queue, item);
         }
     }
 
@@ -107,6 +119,7 @@ impl Lanes {
             while left > 0
                 && let Some(item) = items.pop_front(&mut lane.queue)
             {
+                lane.waiting -= 1;
                 sink(id, &item);
                 left -= 1;
             }
@@ -125,12 +138,15 @@ impl Lanes {
         assert!(lane.state == State::Running, "a run belongs to a running lane");
         for _ in 0..records_max {
             let Some(item) = items.pop_front(&mut lane.queue) else { break };
+            lane.waiting -= 1;
             sink(id, &item);
         }
     }
 
     pub(crate) fn give_back(&mut self, items: &mut Items, id: u32, item: Item) {
-        items.push_front(&mut self.lanes[id as usize].queue, item);
+        let lane = &mut self.lanes[id as usize];
+        lane.waiting += 1;
+        items.push_front(&mut lane.queue, item);
     }
 
     /// The lane's run is over. `first`: records of it were given back, so it is the one that has waited longest.
@@ -154,7 +170,12 @@ impl Lanes {
         for id in 0..self.lanes.len() {
             let lane = &mut self.lanes[id];
             if lane.slot == slot && lane.state != State::Vacant {
-                items.retain(&mut lane.queue, &mut *keep);
+                let waiting = &mut lane.waiting;
+                items.retain(&mut lane.queue, |item| {
+                    let keep = keep(item);
+                    *waiting -= u32::from(!keep);
+                    keep
+                });
             }
         }
         let mut ready = std::mem::take(&mut self.ready);
@@ -178,15 +199,40 @@ impl Lanes {
         self.lanes.len() - self.vacant.len()
     }
 
+    /// The lanes with most records waiting, the longest first; costs a look at each lane.
+    pub(crate) fn longest(&self, lanes_max: usize) -> Vec<Long> {
+        let mut longest: Vec<Long> = Vec::with_capacity(lanes_max + 1);
+        let mut least = 0;
+        for lane in &self.lanes {
+            if lane.waiting > least {
+                let long = Long { slot: lane.slot, waiting: lane.waiting, queue: lane.queue };
+                let place = longest.partition_point(|other| other.waiting >= long.waiting);
+                longest.insert(place, long);
+                longest.truncate(lanes_max);
+                least =
+                    if longest.len() < lanes_max { 0 } else { longest.last().map_or(0, |last| last.waiting) };
+            }
+        }
+        longest
+    }
+
+    /// The queues of a partition's lanes.
+    pub(crate) fn queues_of(&self, slot: u32) -> impl Iterator<Item = Queue> {
+        self.lanes.iter().filter(move |lane| lane.slot == slot && lane.waiting > 0).map(|lane| lane.queue)
+    }
+
     /// Visits every queued item, and checks what this file guarantees.
     pub(crate) fn for_each(&self, items: &Items, mut visit: impl FnMut(&Item) -> u64) {
         let mut keyed = 0;
         for (id, lane) in (0..).zip(&self.lanes) {
             let mut last = None;
+            let mut waiting = 0;
             for item in items.iter(lane.queue) {
+                waiting += 1;
                 let ordinal = visit(item);
                 assert!(last.replace(ordinal) < Some(ordinal), "a lane is in offset order");
             }
+            assert_eq!(lane.waiting, waiting, "a lane knows how many wait in it");
             match lane.state {
                 State::Vacant => assert!(last.is_none() && self.vacant.contains(&id)),
                 State::Ready => {
@@ -221,7 +267,7 @@ impl Lanes {
     }
 
     fn insert(&mut self, slot: u32, route: Route, tag: u32) -> u32 {
-        let lane = Lane { route, queue: Queue::EMPTY, slot, tag, state: State::Ready };
+        let lane = Lane { route, queue: Queue::EMPTY, slot, tag, waiting: 0, state: State::Ready };
         let id = match self.vacant.pop() {
             Some(id) => {
                 self.lanes[id as usize] = lane;

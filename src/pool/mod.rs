@@ -5,6 +5,7 @@
 //! ([`worker`]) take and complete them. Both go in steps that never wait, with the time given from outside: threads and
 //! sockets come to them in [`role`] and `threads`, a virtual clock and wires of bytes in `tests/sim`.
 
+pub mod at_work;
 pub mod batch;
 pub mod board;
 pub mod budget;
@@ -13,10 +14,14 @@ mod ending;
 pub mod engine;
 mod filling;
 pub mod hash;
+mod hot;
 mod intake;
 mod items;
+mod json_pointer;
+mod lane_key;
 pub mod lanes;
 mod letters;
+mod metrics;
 pub mod role;
 pub mod route;
 pub mod run;
@@ -24,10 +29,12 @@ mod sequence;
 pub mod shared;
 mod starting;
 mod stats;
+mod status;
 mod threads;
 pub mod tracker;
 pub mod tries;
 mod verdicts;
+mod watch;
 pub mod worker;
 
 #[cfg(test)]

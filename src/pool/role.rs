@@ -15,7 +15,7 @@ use super::board::{Board, Dispatch};
 use super::commands::Crew;
 use super::engine::{CommitWhen, Engine, EngineConfig, Signals, fetch_bytes};
 use super::letters::{self, Letters, LettersConfig};
-use super::route::{NullKey, Order, Routing};
+use super::route::{LaneKey, NullKey, Order, Routing};
 use super::shared::{Clock, Shared, Wake};
 use super::threads::{self, Threads};
 use crate::cli;
@@ -24,8 +24,11 @@ use crate::driver::signals::Source;
 use crate::exit::Exit;
 use crate::handler::policy::Policy;
 use crate::handler::{Handler, Observer};
+use crate::listen::Listener;
 use crate::report::Report;
 
+/// Between two looks whether the workers have ended, which nobody is woken by.
+const END_WAIT: Duration = Duration::from_millis(5);
 /// Records in a run where no handler can block; a run ends earlier by time.
 const RUN_RECORDS_MAX: usize = 4096;
 /// `sequential` holds so many polls' worth of records.
@@ -38,6 +41,8 @@ struct Plan {
     dispatch: Dispatch,
     routing: Routing,
     null_key: NullKey,
+    lane_key: LaneKey,
+    gap_age: Option<Duration>,
     workers: u32,
     records_max: u64,
     bytes_max: u64,
@@ -63,12 +68,23 @@ impl Surroundings {
     }
 }
 
-/// Runs `pool`.
+/// Runs `pool`. Where the address of `--listen` cannot be had, it ends with 69 before it joins the group: the process
+/// that has it may be on its way out, so trying again is worth it.
 ///
 /// # Errors
 /// The system gives no threads, signals or epoll.
 pub fn pool(config: &cli::Pool, around: &Surroundings) -> io::Result<Exit> {
-    run(&config.consume, Setup::of_pool(config, random_seed()), around)
+    let mut listener = None;
+    if let Some(address) = config.listen {
+        match Listener::bind(address) {
+            Ok(bound) => listener = Some(bound),
+            Err(error) => {
+                around.report.error(format!("--listen {address}: {error}"));
+                return Ok(Exit::Unavailable);
+            }
+        }
+    }
+    run(&config.consume, Setup::of_pool(config, random_seed()), listener, around)
 }
 
 /// Runs `sequential`.
@@ -76,7 +92,7 @@ pub fn pool(config: &cli::Pool, around: &Surroundings) -> io::Result<Exit> {
 /// # Errors
 /// As [`pool`].
 pub fn sequential(config: &cli::Sequential, around: &Surroundings) -> io::Result<Exit> {
-    run(&config.consume, Setup::of_sequential(config, random_seed()), around)
+    run(&config.consume, Setup::of_sequential(config, random_seed()), None, around)
 }
 
 /// All that a member is made of, as values.
@@ -123,6 +139,8 @@ impl Setup {
                 cli::NullKey::Spread => NullKey::Spread,
                 cli::NullKey::Lane => NullKey::Lane,
             },
+            lane_key: config.lane_key.clone(),
+            gap_age: config.gap_age,
             workers,
             records_max: u64::from(config.buffer) * u64::from(workers),
             bytes_max: config.max_memory.bytes,
@@ -139,6 +157,8 @@ impl Setup {
             dispatch: Dispatch::Sequential { chunk_records_max: config.max_poll_records },
             routing: Routing::Lanes { order: Order::Partition, seed: 0 },
             null_key: NullKey::Lane,
+            lane_key: LaneKey::Key,
+            gap_age: None,
             workers: 1,
             records_max: records.saturating_mul(SEQUENTIAL_POLLS_HELD).max(1024),
             bytes_max: SEQUENTIAL_BYTES_MAX,
@@ -153,6 +173,8 @@ impl Setup {
             group: config.group.clone(),
             routing: plan.routing,
             null_key: plan.null_key,
+            lane_key: plan.lane_key,
+            gap_age: plan.gap_age,
             records_max: plan.records_max,
             bytes_max: plan.bytes_max,
             ahead_max: plan.ahead_max,
@@ -189,14 +211,14 @@ impl Setup {
     }
 }
 
-fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result<Exit> {
-    let command = match config
-        .handler
-        .command
-        .as_ref()
-        .map(|command| Crew::new(command, config, &around.report))
-        .transpose()
-    {
+fn run(
+    config: &cli::Consume,
+    setup: Setup,
+    listener: Option<Listener>,
+    around: &Surroundings,
+) -> io::Result<Exit> {
+    let crew = |command| Crew::new(command, config, &around.report);
+    let command = match config.handler.command.as_ref().map(crew).transpose() {
         Ok(command) => command,
         Err((exit, text)) => {
             around.report.error(text);
@@ -210,11 +232,16 @@ fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result
         None => None,
     };
     let mut driver = Driver::new()?;
-    let signals = around.signals.watch(driver.waker())?;
+    let signals = around.signals.watch_and_answer(driver.waker())?;
     let known = Arc::new(OnceLock::new());
     let wake = Threads { waker: driver.waker(), workers: known.clone() };
     let count = setup.workers;
     let mut engine = setup.engine(Clock::Real(driver.started()), Box::new(wake), around.report.clone());
+    if let Some(listener) = listener {
+        let address = listener.address()?;
+        around.report.note(format!("metrics at http://{address}/metrics"));
+        listener.serve(engine.pages())?;
+    }
     let workers = match command {
         None => threads::start(engine.shared(), &known, count, |worker| {
             Handler::new(config.handler.clone(), worker).observed_by(around.observer.clone())
@@ -225,15 +252,21 @@ fn run(config: &cli::Consume, setup: Setup, around: &Surroundings) -> io::Result
         .map(|letters| Letters::start(letters, engine.shared().clone(), around.report.clone()))
         .transpose()?;
     engine.set_failure_policy(letters.as_ref().map(Letters::letterbox), config.failing.halt);
+    let mut asked = 0;
     loop {
         let deadline = engine.deadline();
         driver.turn(engine.consumer(), deadline)?;
         engine.set_signals(Signals { count: signals.count(), last: signals.last() });
+        if signals.asked() != asked {
+            asked = signals.asked();
+            engine.say_status(driver.now());
+        }
         if let Some(exit) = engine.turn(driver.now()) {
             if engine.end_workers() {
-                for worker in workers {
-                    // A worker that panicked has ended the process already.
-                    let _ = worker.join();
+                // A child of --pipe may take its time over what it has still to write.
+                while signals.count() < 2 && workers.iter().any(|worker| !worker.is_finished()) {
+                    let soon = driver.now() + END_WAIT;
+                    driver.turn(engine.consumer(), Some(soon))?;
                 }
             }
             if let Some(letters) = letters {

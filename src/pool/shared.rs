@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use keylane_protocol::records::{BatchHeader, Payload};
 
+use super::at_work::AtWork;
 use super::board::{Board, Slot};
 use super::run::Run;
 use super::tries::{Judged, Outcomes, Tries, Try};
@@ -162,6 +163,7 @@ pub struct Shared {
     /// `State::stop`, for handlers that look without the lock.
     stopped: AtomicBool,
     workers: usize,
+    at_work: AtWork,
     wake: Box<dyn Wake>,
     /// How many records a worker takes at a time: 1 where a handler can block.
     pub run_records_max: usize,
@@ -211,6 +213,7 @@ impl Shared {
             lease_us: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             workers: workers as usize,
+            at_work: AtWork::new(workers),
             wake,
             run_records_max,
         }
@@ -230,6 +233,11 @@ impl Shared {
     /// What time it is.
     pub fn now(&self) -> Duration {
         self.clock.now()
+    }
+
+    /// What each worker is at.
+    pub fn at_work(&self) -> &AtWork {
+        &self.at_work
     }
 
     /// Records may be started until then.

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::board::Counts;
+use super::engine::Engine;
+use super::hot::Hot;
 use super::tries::Outcomes;
+use crate::cli::Verbosity;
 
 /// What the work waits for, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,10 +60,66 @@ pub(super) struct Totals {
     pub(super) commits: u64,
     /// Assignments after the first.
     pub(super) rebalances: u64,
+    /// Brokers that answered again.
+    pub(super) reconnects: u64,
+    /// Bytes of the batches that were fetched.
+    pub(super) fetched_bytes: u64,
     /// Records begun and not finished when the run ended.
     pub(super) unfinished: u64,
     /// From the first record taken to the last one finished.
     pub(super) elapsed: Duration,
+}
+
+impl Engine {
+    /// Whether nothing may be started: the lease is over, or a partition is at `--max-ahead`.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.held_back || (self.generation_seen && !self.shared.may_start())
+    }
+
+    /// Says the line of `--stats`, if it is due, and which key holds the work up.
+    pub(super) fn poll_stats(&mut self, now: Duration) {
+        let Some(every) = self.config.stats else { return };
+        if self.stats_due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.stats_due = Some(now + every);
+        let state = self.shared.lock();
+        let counts = state.board.counts();
+        let processed = state.processed;
+        let (idle, workers) = self.shared.idle_workers(&state);
+        let hot = Hot::find(&state.board, &self.lane_key);
+        let hot = hot.map(|hot| {
+            let (topic, partition) = state.board.name(hot.slot);
+            (hot, topic.clone(), partition)
+        });
+        drop(state);
+        let limit = Limit::of(&counts, idle, workers, self.is_held_back());
+        let (before, since) = self.stats_before;
+        let rate = rate(processed - before, now.saturating_sub(since));
+        self.stats_before = (processed, now);
+        let text = format!(
+            "processed={processed} rate={rate:.1}/s inflight={} queued={} pending={} limit={}",
+            counts.inflight,
+            counts.queued,
+            counts.pending,
+            limit.word()
+        );
+        let fields = vec![
+            ("processed", processed.into()),
+            ("rate", rate.into()),
+            ("inflight", counts.inflight.into()),
+            ("queued", counts.queued.into()),
+            ("pending", counts.pending.into()),
+            ("limit", limit.word().into()),
+        ];
+        self.report.stamped(Verbosity::Normal, "stats", text, fields);
+        if let Some((hot, topic, partition)) = hot
+            && let Some((text, fields)) = self.hot_keys.say(hot, (&topic, partition), (limit, workers), now)
+        {
+            self.report.stamped(Verbosity::Normal, "hot_key", text, fields);
+        }
+        self.say_draining(now);
+    }
 }
 
 /// `1234.5`: one digit is what a reader can use.

@@ -84,7 +84,7 @@ fn work(shared: &Shared, number: u32, mut handler: Handler) {
             Next::End => return,
         }
         let began = Instant::now();
-        let failure = handle(shared, &mut handler, &mut worker).err().map(Failure::Output);
+        let failure = handle(shared, number, &mut handler, &mut worker).err().map(Failure::Output);
         let took = began.elapsed();
         let finished = worker.complete(shared, failure);
         worker.keep_pace(shared, took, finished);
@@ -92,13 +92,20 @@ fn work(shared: &Shared, number: u32, mut handler: Handler) {
 }
 
 /// Handles the records of a run in order.
-fn handle(shared: &Shared, handler: &mut Handler, worker: &mut Worker) -> io::Result<()> {
+fn handle(shared: &Shared, number: u32, handler: &mut Handler, worker: &mut Worker) -> io::Result<()> {
     if handler.does_nothing() {
         worker.finish_run(shared);
         return Ok(());
     }
     while let Some(record) = worker.next_record(shared) {
-        if !handler.handle(&record, || shared.is_stopped())? {
+        if handler.can_block() {
+            shared.at_work().begin_record(number, &record, shared.now());
+        }
+        let finished = handler.handle(&record, || shared.is_stopped());
+        if handler.can_block() {
+            shared.at_work().end(number, shared.now());
+        }
+        if !finished? {
             break;
         }
         worker.finish_record();

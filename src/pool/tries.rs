@@ -109,6 +109,19 @@ enum Waits {
     Verdict(Failed),
 }
 
+/// A try that is with no worker, for whoever asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Idle {
+    /// It waits for its next try, which is due then.
+    Until(Duration),
+    /// It waits until then for a stop signal that would explain its child's end.
+    ForSignal(Duration),
+    /// The next worker takes it.
+    Due,
+    /// The engine is about to act on it.
+    Judged,
+}
+
 /// A child that ended by a signal may have been sent the one that is about to reach keylane itself: its end is judged
 /// when that would have come.
 const SIGNAL_WAIT: Duration = Duration::from_millis(250);
@@ -146,6 +159,21 @@ impl Tries {
     /// How many records drains have stopped short of since this was last asked.
     pub(super) fn take_given_up(&mut self) -> u64 {
         std::mem::take(&mut self.given_up)
+    }
+
+    /// All of them; those that wait stand in the order in which they are due.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Try, Idle)> {
+        let waiting = self.waiting.iter().map(|((due, _), (tried, waits))| match waits {
+            Waits::Again => (tried, Idle::Until(*due)),
+            Waits::Verdict(_) => (tried, Idle::ForSignal(*due)),
+        });
+        let due = self.due.iter().map(|tried| (tried, Idle::Due));
+        due.chain(waiting).chain(self.judged.iter().map(|judged| (&judged.tried, Idle::Judged)))
+    }
+
+    /// How many they are.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len() + self.due.len() + self.judged.len()
     }
 
     /// When the first of those that wait is due.
@@ -238,20 +266,26 @@ impl Tries {
         board: &mut Board<RecordBatch>,
         limit: impl Fn(Slot) -> Option<Duration>,
     ) {
-        let late = self.waiting.extract_if(.., |(due, _), (tried, waits)| {
+        let late = self.take_waiting(|due, tried, waits| {
             let verdict = matches!(waits, Waits::Verdict(_));
-            tried.places().any(|(slot, _)| limit(slot).is_some_and(|limit| verdict || *due > limit))
+            tried.places().any(|(slot, _)| limit(slot).is_some_and(|limit| verdict || due > limit))
         });
-        let late: Vec<Try> = late.map(|(_, (tried, _))| tried).collect();
         late.into_iter().for_each(|tried| self.give_up(board, tried));
+    }
+
+    fn take_waiting(&mut self, mut wanted: impl FnMut(Duration, &Try, &Waits) -> bool) -> Vec<Try> {
+        let (out, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|((due, _), (tried, waits))| wanted(*due, tried, waits));
+        self.waiting = waiting.into_iter().collect();
+        out.into_iter().map(|(_, (tried, _))| tried).collect()
     }
 
     /// Gives up what belongs to an assignment that has ended.
     pub(super) fn give_up_gone(&mut self, board: &mut Board<RecordBatch>) {
         let gone =
             |tried: &Try| tried.places().any(|(slot, assignment)| board.assignment(slot) != Some(assignment));
-        let mut out: Vec<Try> =
-            self.waiting.extract_if(.., |_, (tried, _)| gone(tried)).map(|(_, (tried, _))| tried).collect();
+        let mut out = self.take_waiting(|_, tried, _| gone(tried));
         for tried in std::mem::take(&mut self.due) {
             if gone(&tried) { out.push(tried) } else { self.due.push_back(tried) }
         }

@@ -245,12 +245,15 @@ fn a_term_to_everything_is_no_failure() {
     wait_until("four children", LIMIT, || (stage.lines("begun").len() >= 4).then_some(()));
     let all = processes(6, keylane.id());
     assert!(all.len() >= 5, "keylane, and children in its session: {all:?}");
-    assert!(Command::new("kill").arg("-TERM").args(&all).status().unwrap().success());
+    // It complains of those that end by the end of another.
+    Command::new("kill").arg("-TERM").args(&all).output().unwrap();
     let exit = keylane.wait_exit(LIMIT);
-    // Drained: none of the four can be finished, and nothing behind them is.
-    assert_eq!((exit.code, exit.done("stop")), (Some(0), Some("signal")), "{exit}");
+    assert_eq!((exit.code, exit.done("stop")), (Some(75), Some("signal")), "{exit}");
     assert_eq!((exit.done("retried"), exit.done("skipped")), (Some("0"), Some("0")), "{exit}");
-    assert_eq!((stage.committed(&group), stage.lines("begun").len()), (0, 4), "{exit}");
+    assert_eq!((exit.done("processed"), stage.committed(&group)), (Some("0"), 0), "{exit}");
+    // A child may end by the signal before keylane has its own, and its worker begin with the next record.
+    let unfinished: usize = exit.done("unfinished").unwrap().parse().unwrap();
+    assert!((4..=8).contains(&unfinished) && unfinished >= stage.lines("begun").len(), "{exit}");
     assert_eq!(stage.lines("done"), [] as [&str; 0]);
 }
 
@@ -306,11 +309,10 @@ fn nothing_is_left_of_many_children() {
     keylane.wait_line("processed=", LIMIT);
     let first = descriptors(keylane.id());
     keylane.wait_line("processed=2000", 2 * LIMIT);
-    let last = wait_until("idle workers", LIMIT, || {
-        processes(4, keylane.id()).is_empty().then(|| descriptors(keylane.id()))
-    });
-    // At work each of four has up to two more.
-    assert!(last <= first, "{first} descriptors became {last}");
+    wait_until("no child", LIMIT, || processes(4, keylane.id()).is_empty().then_some(()));
+    // What leaks once a child would be thousands; connections come and go.
+    let few = first + 8;
+    wait_until("few descriptors", LIMIT, || (descriptors(keylane.id()) <= few).then_some(()));
     keylane.signal("TERM");
     let exit = keylane.wait_exit(LIMIT);
     assert_eq!((exit.code, exit.done("processed")), (Some(0), Some("2000")), "{exit}");

@@ -33,3 +33,4 @@ mod stop;
 mod suite;
 mod usage;
 mod versions;
+mod watch;

@@ -324,7 +324,7 @@ impl World {
         let Some(member) = self.members[number].as_mut() else { return };
         if self.plan.pace.failing_one_in > 0 {
             let mut tries = Vec::new();
-            let want = Want { open: 0, tries_max: 1, records_max: 1 };
+            let want = Want { open: 0, tries_max: 1, records_max: 1, woken: true };
             if member.shared.take_tries(worker as u32, want, &mut tries) == Next::Handle
                 && let Some(tried) = tries.pop()
             {

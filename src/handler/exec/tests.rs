@@ -37,7 +37,7 @@ impl Stage {
         let (header, payload) = batch_of(Some(b"k"), value, &[(b"h", Some(b"1"))]);
         let record = Record::parse(&header, &payload, 0).unwrap();
         let began = Instant::now();
-        let watch = Watch { bell: &self.bell, now: &|| began.elapsed(), ends: &|| ends };
+        let watch = Watch { bell: &self.bell, now: &|| began.elapsed(), ends: &|| ends, started: &|_| {} };
         self.exec.run(ABOUT, &record, None, &watch).unwrap()
     }
 

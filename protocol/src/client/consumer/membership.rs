@@ -415,7 +415,9 @@ impl Consumer {
         if disconnected && outcome.fatal.is_none() {
             self.net.forget_coordinator(&self.config.group.group, now);
         }
-        if !outcome.acked.is_empty() {
+        if outcome.acked.is_empty() {
+            self.commits_failed += 1;
+        } else {
             self.net.coordinator_works(&self.config.group.group);
             self.events.push_back(Event::Committed(outcome.acked));
         }

@@ -256,6 +256,7 @@ pub struct Consumer {
     counts_from: Option<Duration>,
     /// When the newest assignment came, until its partitions are announced.
     unannounced_since: Option<Duration>,
+    commits_failed: u64,
     failed: bool,
 }
 
@@ -286,6 +287,7 @@ impl Consumer {
             led_topics: BTreeSet::new(),
             counts_from: None,
             unannounced_since: None,
+            commits_failed: 0,
             failed: false,
             config,
         }
@@ -319,6 +321,11 @@ impl Consumer {
     /// Whether the group has been joined at least once.
     pub fn has_joined(&self) -> bool {
         self.membership.identity().generation >= 0
+    }
+
+    /// Commits of which nothing was stored; most of them were sent again.
+    pub fn commits_failed(&self) -> u64 {
+        self.commits_failed
     }
 
     /// The current generation.
