@@ -23,6 +23,19 @@ pub enum Gone {
     Killed,
 }
 
+impl Gone {
+    pub fn name(self) -> &'static str {
+        match self {
+            Gone::Revoked => "drained",
+            Gone::CutShort => "drain limit",
+            Gone::Lost => "lost",
+            Gone::Left => "exit 0",
+            Gone::Unfinished => "exit 75",
+            Gone::Killed => "killed",
+        }
+    }
+}
+
 /// A member's time with a partition; times are since 1970, by keylane's own messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tenure {

@@ -36,6 +36,8 @@ pub struct Verdict {
     pub repeats: BTreeMap<&'static str, usize>,
     /// Overlaps of two processes, by what excuses them.
     pub overlaps: BTreeMap<&'static str, usize>,
+    /// How often members gave partitions up, by how.
+    pub endings: BTreeMap<&'static str, usize>,
     /// Tries begun by a member that had lost the partition and could not know it.
     pub stale: usize,
     /// The most repeats after one tenure.
@@ -101,6 +103,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     case.check_tenures(&mut verdict);
     case.check_repeats(&mut verdict);
     case.find_halt(&mut verdict);
+    case.count_endings(&mut verdict);
     verdict
 }
 
@@ -430,16 +433,23 @@ impl<'a> Case<'a> {
             return self.excuse(again, first).or_else(|| self.excuse(first, again));
         }
         match tenure.gone?.1 {
-            Gone::Killed => Some("killed"),
-            Gone::Lost => Some("lost"),
-            Gone::CutShort => Some("drain limit"),
-            Gone::Unfinished => Some("ended with 75"),
+            how @ (Gone::Killed | Gone::Lost | Gone::CutShort | Gone::Unfinished) => Some(how.name()),
             Gone::Revoked | Gone::Left => {
                 // The straggler of a member that was dead or gone when it completed.
                 let again = self.tenure(again)?;
                 matches!(again.gone, Some((_, Gone::Lost | Gone::Killed)))
                     .then_some("begun without knowing")
                     .filter(|_| again.began < tenure.began)
+            }
+        }
+    }
+
+    fn count_endings(&self, verdict: &mut Verdict) {
+        for career in &self.evidence.careers {
+            let endings: BTreeSet<(Duration, Gone)> =
+                career.tenures.iter().filter_map(|tenure| tenure.gone).collect();
+            for (_, how) in endings {
+                *verdict.endings.entry(how.name()).or_default() += 1;
             }
         }
     }

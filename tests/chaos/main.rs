@@ -5,6 +5,7 @@
 //! and the group has to come to the end. Two judges look at it: `keylane verify` by the joblogs, and [`judge`] by what
 //! the handlers themselves have written down. This program is also the handler: see [`handler`].
 //!
+//! What a violated round has left stays under `target/tmp`; with `KEYLANE_CHAOS_KEEP=1` that of a good one too.
 //! Without `KEYLANE_CHAOS_SECONDS` only the judge is tried, on small histories that are wrong in one way each.
 
 #![allow(missing_docs, unreachable_pub, reason = "tests; the names say what they do")]

@@ -93,7 +93,7 @@ pub fn run(kafka: &Cluster, plan: &Plan) -> Outcome {
     for violation in &outcome.violations {
         stage.say(&format!("VIOLATION {violation}"));
     }
-    if outcome.violations.is_empty() {
+    if outcome.violations.is_empty() && std::env::var_os("KEYLANE_CHAOS_KEEP").is_none() {
         let _ = std::fs::remove_dir_all(&stage.folder);
     } else {
         for member in &stage.members {

@@ -29,6 +29,7 @@ impl Table {
         };
         counted("tries that failed", &verdict.failed);
         counted("deed", &outcome.deeds);
+        counted("partitions given up", &verdict.endings);
         counted("repeats", &verdict.repeats);
         counted("two processes at one key", &verdict.overlaps);
         let halt = verdict.longest_halt.map_or(0.0, |(halt, _, _)| halt.as_secs_f64());
