@@ -11,7 +11,7 @@
 //! - a try is begun only by a member that has the partition (or whose loss of it, not yet known to it, is proven), and
 //!   not below the offset where its tenure began;
 //! - a record is completed again only after a tenure that ended in a way that explains it, and not more records than
-//!   may be finished past the commit.
+//!   may be finished past the commit: `--max-ahead`, those in hand, and the finished prefix that was not committed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -36,6 +36,9 @@ pub struct Verdict {
     pub repeats: BTreeMap<&'static str, usize>,
     /// Overlaps of two processes, by what excuses them.
     pub overlaps: BTreeMap<&'static str, usize>,
+    /// By partition: the most records seen that were all complete and not committed. Commits stand still while the
+    /// coordinator is away, and that comes on top of `--max-ahead`.
+    pub behind: BTreeMap<i32, i64>,
     /// How often members gave partitions up, by how.
     pub endings: BTreeMap<&'static str, usize>,
     /// Tries begun by a member that had lost the partition and could not know it.
@@ -206,6 +209,8 @@ impl<'a> Case<'a> {
                 What::Committed => {
                     verdict.commits_seen += 1;
                     let before = seen.insert(partition, offset).unwrap_or(0);
+                    let behind = verdict.behind.entry(partition).or_default();
+                    *behind = (*prefix - offset).max(*behind);
                     if offset > *prefix {
                         let prefix = *prefix;
                         verdict.violate("committed early", || {
@@ -396,24 +401,25 @@ impl<'a> Case<'a> {
     }
 
     fn check_repeats(&self, verdict: &mut Verdict) {
-        // By the tenure of the first completion.
+        // By the tenure of the completion before.
         let mut counts: BTreeMap<(u32, i32, Duration), usize> = BTreeMap::new();
         for of_record in self.completions.values() {
-            let Some((first, more)) = of_record.split_first() else { continue };
-            for again in more {
-                let Some(why) = self.explain(first, again) else {
-                    verdict.violate("repeat", || format!("{} after {}", self.show(again), self.show(first)));
+            for pair in of_record.windows(2) {
+                let (before, again) = (pair[0], pair[1]);
+                let Some(why) = self.explain(before, again) else {
+                    verdict.violate("repeat", || format!("{} after {}", self.show(again), self.show(before)));
                     continue;
                 };
                 *verdict.repeats.entry(why).or_default() += 1;
-                if let Some(tenure) = self.tenure(first) {
-                    *counts.entry((first.member, tenure.partition, tenure.began)).or_default() += 1;
+                if let Some(tenure) = self.tenure(before) {
+                    *counts.entry((before.member, tenure.partition, tenure.began)).or_default() += 1;
                 }
             }
         }
         for ((member, partition, began), count) in counts {
             verdict.repeats_max = verdict.repeats_max.max(count);
-            let max = self.evidence.ahead_max + self.careers[&member].in_hand_max;
+            let behind = verdict.behind.get(&partition).copied().unwrap_or(0).unsigned_abs() as usize;
+            let max = self.evidence.ahead_max + self.careers[&member].in_hand_max + behind;
             if count > max {
                 verdict.violate("repeats", || {
                     format!("{count} of partition {partition} after member {member}'s tenure of {began:?}, {max} at most")

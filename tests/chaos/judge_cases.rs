@@ -40,8 +40,13 @@ pub fn run() {
             "repeats:",
             "too often",
             Gone::Killed,
-            "b1@0 d1@0 b1@1 d1@1 b1@3 d1@3 b1@2 d1@2 k1 b2@0 d2@0 b2@1 d2@1 \
-            b2@2 d2@2 b2@3 d2@3",
+            "b1@1 d1@1 b1@3 d1@3 k1 b2@0 d2@0 b2@1 d2@1 b2@2 d2@2 b2@3 d2@3",
+        ),
+        (
+            "",
+            "that often by a late commit",
+            Gone::Killed,
+            "b1@0 d1@0 b1@1 d1@1 c0 k1 b2@0 d2@0 b2@1 d2@1 b2@2 d2@2 b2@3 d2@3",
         ),
         ("ledger:", "beyond the log", Gone::Left, "b1@0 d1@0 b1@1 d1@1 b1@2 d1@2 b1@3 d1@3 b1@4 d1@4"),
     ];
@@ -114,5 +119,5 @@ fn history(lines: &str, gone_1: Gone) -> Evidence {
     let all =
         Event { what: What::Committed, member: 0, pid: 0, place: (0, 4), key: "-".to_owned(), time: end };
     events.push(all);
-    Evidence { events, careers, ends: BTreeMap::from([(0, 4)]), ahead_max: 1, ..Evidence::default() }
+    Evidence { events, careers, ends: BTreeMap::from([(0, 4)]), ahead_max: 0, ..Evidence::default() }
 }

@@ -35,6 +35,10 @@ impl Table {
         let halt = verdict.longest_halt.map_or(0.0, |(halt, _, _)| halt.as_secs_f64());
         rows.extend([
             ("most repeats after one tenure".into(), verdict.repeats_max.to_string()),
+            (
+                "most finished in order, not committed".into(),
+                verdict.behind.values().max().copied().unwrap_or(0).to_string(),
+            ),
             ("begun by one that had lost it".into(), verdict.stale.to_string()),
             ("pools started".into(), outcome.members.to_string()),
             ("rebalances of members".into(), outcome.rebalances.to_string()),
