@@ -1,8 +1,9 @@
 //! What joblogs and a topic prove about a run. Pure.
 //!
 //! A record counts as handled once a try of it ended well, or once it is in the dead-letter topic. Its *completion* is
-//! the end of the first such try, or of the last one before its first letter, whichever came first. Times of joblogs are right to a millisecond, and
-//! so are the clocks of several machines at best: what lies within [`TOLERANCE_US`] is no proof.
+//! the end of the first such try, or of the last one before its first letter, whichever came first. Times of joblogs
+//! are right to a millisecond, and so are the clocks of several machines at best: what lies within
+//! [`TOLERANCE_US`] is no proof.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +33,7 @@ pub(super) struct Evidence {
     pub(super) tries: Vec<Try>,
     /// The topic's records: the hash of each one's key, unless it is null.
     pub(super) records: Option<BTreeMap<Place, Option<u64>>>,
-    /// Records that are in the dead-letter topic, and how many tries their letter tells of; the least if there are several.
+    /// Records that are in the dead-letter topic, and how many tries their letter tells of; the least of several.
     pub(super) letters: BTreeMap<Place, u32>,
     /// The group's committed offsets.
     pub(super) committed: Option<BTreeMap<i32, i64>>,
@@ -180,8 +181,8 @@ fn check_order(
 /// When dead-lettered records were done with: the end of the try that was the last one their letter tells of.
 ///
 /// Another process may have met such a record again and written a second letter, long after later records of its key
-/// were done; its tries say nothing. Nor do those of one that was killed before it could write a letter, unless no joblog
-/// has as many tries as the letter tells of.
+/// were done; its tries say nothing. Nor do those of one that was killed before it could write a letter, unless no
+/// joblog has as many tries as the letter tells of.
 fn deaths(evidence: &Evidence) -> BTreeMap<Place, i64> {
     let mut ends_us: BTreeMap<(Place, u32), Vec<i64>> = BTreeMap::new();
     for tried in evidence.tries.iter().filter(|tried| evidence.letters.contains_key(&tried.place)) {

@@ -1,8 +1,8 @@
 //! The handler of the chaos: this very program as `handler exec|pipe LEDGER MEMBER SEED`.
 //!
-//! It writes down what it does, before it answers. Mostly it takes some milliseconds; now and then it is slow, fails, asks
-//! for another try, dies, or hangs until it is ended (after [`HANG_MAX`] by itself, so that an orphan ends). Some records
-//! it always rejects.
+//! It writes down what it does, before it answers. Mostly it takes some milliseconds; now and then it is slow, fails,
+//! asks for another try, dies, or hangs until it is ended (after [`HANG_MAX`] by itself, so that an orphan ends). Some
+//! records it always rejects.
 
 use std::collections::BinaryHeap;
 use std::io::{BufRead, Read, Write};

@@ -416,13 +416,13 @@ impl<'a> Case<'a> {
                 }
             }
         }
-        for ((member, partition, began), count) in counts {
+        for ((member, partition, _), count) in counts {
             verdict.repeats_max = verdict.repeats_max.max(count);
             let behind = verdict.behind.get(&partition).copied().unwrap_or(0).unsigned_abs() as usize;
             let max = self.evidence.ahead_max + self.careers[&member].in_hand_max + behind;
             if count > max {
                 verdict.violate("repeats", || {
-                    format!("{count} of partition {partition} after member {member}'s tenure of {began:?}, {max} at most")
+                    format!("{count} of partition {partition} after member {member} had it, {max} at most")
                 });
             }
         }

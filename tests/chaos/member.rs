@@ -151,12 +151,14 @@ fn tenures(said: &[Value], end: Option<(Duration, Gone)>) -> Vec<Tenure> {
     let mut closed = Vec::new();
     // A drain that took too long warns just before its `revoked`.
     let mut cut_short = false;
+    let mut ends = false;
     for line in said {
         let Some(time) = line["time"].as_str().and_then(crate::evidence::parse_time) else { continue };
         let kind = line["type"].as_str().unwrap_or_default();
         let message = line["message"].as_str().unwrap_or_default();
         match kind {
             "warning" if message.contains("drain limit of a rebalance") => cut_short = true,
+            "draining" => ends = true,
             "assigned" => {
                 let generation = line["generation"].as_i64().unwrap_or(-1);
                 let from = line["from"].as_array().into_iter().flatten().filter_map(Value::as_i64);
@@ -168,6 +170,8 @@ fn tenures(said: &[Value], end: Option<(Duration, Gone)>) -> Vec<Tenure> {
             "revoked" | "lost" => {
                 let how = match (kind, cut_short) {
                     ("lost", _) => Gone::Lost,
+                    // A rebalance may come while it drains to its end, and exit 75 tells how that went.
+                    _ if ends => end.map_or(Gone::Revoked, |(_, how)| how),
                     (_, true) => Gone::CutShort,
                     (_, false) => Gone::Revoked,
                 };
