@@ -1,8 +1,8 @@
 //! The handlers' own ledger: one file for a whole round, a line per event, each written by one append.
 //!
 //! Appends to one file happen one after the other, so the order of its lines is an order of time that no clock of
-//! several processes gives: a line that stands before another was written before it. The conductor writes into it too, when
-//! a pool has been killed and what the group had committed.
+//! several processes gives: a line that stands before another was written before it. The conductor writes into it
+//! too, when a pool has been killed and what the group had committed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
