@@ -1,8 +1,9 @@
 //! What joblogs and a topic prove about a run. Pure.
 //!
 //! A record counts as handled once a try of it ended well, or once it is in the dead-letter topic. Its *completion* is
-//! the end of the first such try, or of the last one before its letter. Times of joblogs are right to a millisecond, and
-//! so are the clocks of several machines at best: what lies within [`TOLERANCE_US`] is no proof.
+//! the end of the first such try, or of the last one before its first letter, whichever came first. Times of joblogs
+//! are right to a millisecond, and so are the clocks of several machines at best: what lies within
+//! [`TOLERANCE_US`] is no proof.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,8 +33,8 @@ pub(super) struct Evidence {
     pub(super) tries: Vec<Try>,
     /// The topic's records: the hash of each one's key, unless it is null.
     pub(super) records: Option<BTreeMap<Place, Option<u64>>>,
-    /// Records that are in the dead-letter topic.
-    pub(super) letters: BTreeSet<Place>,
+    /// Records that are in the dead-letter topic, and how many tries their letter tells of; the least of several.
+    pub(super) letters: BTreeMap<Place, u32>,
     /// The group's committed offsets.
     pub(super) committed: Option<BTreeMap<i32, i64>>,
 }
@@ -100,8 +101,6 @@ struct Fate {
     good: u64,
     /// End of the first good try.
     first_good_us: Option<i64>,
-    /// End of the last try.
-    last_us: i64,
 }
 
 /// Looks at everything.
@@ -110,7 +109,6 @@ pub(super) fn judge(evidence: &Evidence) -> Findings {
     let mut fates: BTreeMap<Place, Fate> = BTreeMap::new();
     for tried in &evidence.tries {
         let fate = fates.entry(tried.place).or_default();
-        fate.last_us = fate.last_us.max(tried.ended_us);
         if tried.done {
             fate.good += 1;
             let first = fate.first_good_us.unwrap_or(i64::MAX).min(tried.ended_us);
@@ -127,7 +125,7 @@ pub(super) fn judge(evidence: &Evidence) -> Findings {
         findings.repeats += fate.good.saturating_sub(1);
         if fate.good > 0 {
             findings.handled += 1;
-        } else if evidence.letters.contains(&place) {
+        } else if evidence.letters.contains_key(&place) {
             findings.dead_lettered += 1;
         } else if evidence.records.is_some() {
             // Without the topic nothing says that it had to be: it may have been skipped on purpose.
@@ -156,12 +154,13 @@ fn check_order(
     evidence: &Evidence,
     findings: &mut Findings,
 ) {
+    let deaths = deaths(evidence);
     // By partition and key: the latest completion so far, in the order of offsets.
     let mut latest: BTreeMap<(i32, u64), (i64, i64)> = BTreeMap::new();
     for (place, key) in records {
         let (Some(key), Some(fate)) = (key, fates.get(place)) else { continue };
-        let letter = evidence.letters.contains(place).then_some(fate.last_us);
-        let Some(completed_us) = fate.first_good_us.or(letter) else { continue };
+        let ends_us = fate.first_good_us.into_iter().chain(deaths.get(place).copied());
+        let Some(completed_us) = ends_us.min() else { continue };
         let (before_us, before) = *latest.entry((place.0, *key)).or_insert((completed_us, place.1));
         if completed_us + TOLERANCE_US < before_us {
             let early_ms = (before_us - completed_us) / 1000;
@@ -177,6 +176,27 @@ fn check_order(
             latest.insert((place.0, *key), (completed_us, place.1));
         }
     }
+}
+
+/// When dead-lettered records were done with: the end of the try that was the last one their letter tells of.
+///
+/// Another process may have met such a record again and written a second letter, long after later records of its key
+/// were done; its tries say nothing. Nor do those of one that was killed before it could write a letter, unless no
+/// joblog has as many tries as the letter tells of.
+fn deaths(evidence: &Evidence) -> BTreeMap<Place, i64> {
+    let mut ends_us: BTreeMap<(Place, u32), Vec<i64>> = BTreeMap::new();
+    for tried in evidence.tries.iter().filter(|tried| evidence.letters.contains_key(&tried.place)) {
+        ends_us.entry((tried.place, tried.file)).or_default().push(tried.ended_us);
+    }
+    let mut deaths: BTreeMap<Place, (bool, i64)> = BTreeMap::new();
+    for ((place, _), ends_us) in ends_us {
+        let attempts = evidence.letters[&place] as usize;
+        let last_us = ends_us[attempts.clamp(1, ends_us.len()) - 1];
+        let death = (ends_us.len() < attempts, last_us);
+        let known = deaths.entry(place).or_insert(death);
+        *known = death.min(*known);
+    }
+    deaths.into_iter().map(|(place, (_, death_us))| (place, death_us)).collect()
 }
 
 /// In one joblog no two records of a key are tried at once. Those of a batch have both times in common.
@@ -246,7 +266,7 @@ mod tests {
         let findings = judge(&evidence);
         assert_eq!(findings.missing.named, ["0@1", "0@5"]);
         assert_eq!(findings.committed_early.named, ["0@1 below 3"]);
-        evidence.letters.insert((0, 1));
+        evidence.letters.insert((0, 1), 1);
         let findings = judge(&evidence);
         assert_eq!(
             (findings.dead_lettered, findings.missing.count, findings.committed_early.count),
@@ -269,8 +289,33 @@ mod tests {
         // A letter completes its record when it died.
         let died = [tried(1, 0, 10, true), tried(0, 20, 30, false)];
         let mut evidence = evidence(&died, &records[..2]);
-        evidence.letters.insert((0, 0));
+        evidence.letters.insert((0, 0), 1);
         assert_eq!(judge(&evidence).out_of_order.count, 1);
+    }
+
+    #[test]
+    fn a_second_letter_or_a_late_success_is_no_disorder() {
+        let records = [(0, Some(7)), (1, Some(7))];
+        let of = |file: u32, tried: Try| Try { file, ..tried };
+        // The second process begins below what the first had finished; the third was killed before its second try.
+        let met_again = |done| {
+            [
+                tried(0, 0, 10, false),
+                tried(0, 20, 30, false),
+                tried(1, 40, 50, true),
+                of(1, tried(0, 60, 70, false)),
+                of(1, tried(0, 80, 90, done)),
+                of(2, tried(0, 0, 5, false)),
+            ]
+        };
+        for done in [false, true] {
+            let mut evidence = evidence(&met_again(done), &records);
+            evidence.letters.insert((0, 0), 2);
+            assert!(judge(&evidence).is_clean(), "{done}");
+            // But what went on before the try that the letter tells of did not wait for it.
+            evidence.tries[2] = tried(1, 11, 19, true);
+            assert_eq!(judge(&evidence).out_of_order.count, 1);
+        }
     }
 
     #[test]

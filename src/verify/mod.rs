@@ -7,7 +7,7 @@
 mod judge;
 mod lines;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use keylane_protocol::admin::{Answer, Question};
@@ -89,18 +89,19 @@ fn records(config: &Verify, topic: &str, report: &Report) -> Result<BTreeMap<Pla
     Ok(records)
 }
 
-/// The records of `topic` that are in the dead-letter topic.
+/// The records of `topic` that are in the dead-letter topic, and the fewest tries that a letter of each tells of.
 fn letters(
     config: &Verify,
     topic: &str,
     dead_letters: &str,
     report: &Report,
-) -> Result<BTreeSet<Place>, Failure> {
-    let mut places = BTreeSet::new();
+) -> Result<BTreeMap<Place, u32>, Failure> {
+    let mut places = BTreeMap::new();
     read(config, dead_letters, report, |_, record| {
         let headers: Vec<_> = record.headers().collect();
         if let Some((origin, _)) = Origin::split(&headers).filter(|(origin, _)| origin.topic == topic) {
-            places.insert((origin.partition, origin.offset));
+            let attempts = places.entry((origin.partition, origin.offset)).or_insert(origin.attempts);
+            *attempts = origin.attempts.min(*attempts);
         }
     })?;
     Ok(places)

@@ -121,6 +121,11 @@ impl Cluster {
     /// A new cluster, removed at the end; `start` are further arguments of `scripts/kafka start`.
     pub fn own(name: &str, version: Option<&str>, start: &[&str]) -> Option<Self> {
         kafka()?;
+        Some(Self::start_own(name, version, start))
+    }
+
+    /// The same, whether or not a real Kafka is asked for.
+    pub fn start_own(name: &str, version: Option<&str>, start: &[&str]) -> Self {
         let turn = Turn::Shared(QUIET.read().unwrap_or_else(PoisonError::into_inner));
         let name = format!("test-{name}");
         // What an interrupted run has left.
@@ -135,7 +140,7 @@ impl Cluster {
             .unwrap_or_else(|| panic!("no KAFKA_BROKERS= in {answer}"))
             .to_owned();
         let kind = Kind::Own { name, version: version.map(str::to_owned) };
-        Some(Self { brokers, kind, _turn: turn })
+        Self { brokers, kind, _turn: turn }
     }
 
     pub fn brokers(&self) -> &str {

@@ -154,9 +154,12 @@ impl Worker<'_> {
             match self.shared.take_tries(self.number, want, &mut self.taken) {
                 Next::Handle => {
                     took = true;
+                    // Read anew: the record before one of these may have ended while the lock was waited for, and
+                    // they must not seem to have begun before that.
+                    let began = self.shared.now();
                     for tried in self.taken.drain(..) {
                         let alone = tried.alone;
-                        self.session.open(tried, alone, now);
+                        self.session.open(tried, alone, began);
                     }
                 }
                 // It is on the list of those that have room.
