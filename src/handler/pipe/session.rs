@@ -156,6 +156,12 @@ impl<T> Session<T> {
         self.open
     }
 
+    /// The record that was opened first of those that are open, and when.
+    pub(super) fn oldest(&self) -> Option<(&T, Duration)> {
+        let record = self.slots.get(self.oldest as usize)?.as_ref()?;
+        Some((&record.item, record.began))
+    }
+
     /// Opens a record; `alone` = none is to be opened beside it.
     pub(super) fn open(&mut self, item: T, alone: bool, now: Duration) {
         assert!(self.open < self.depth, "no more than the depth is opened");

@@ -133,6 +133,7 @@ impl Worker<'_> {
             self.start(now);
             self.write(now);
             self.settle(now);
+            self.show();
             let ready = self.wait(now);
             let now = self.shared.now();
             self.read(ready, now);
@@ -189,11 +190,22 @@ impl Worker<'_> {
         }
     }
 
+    /// Tells those who ask what the child is at.
+    fn show(&self) {
+        let pid = self.process.as_ref().map(|process| process.child.pid().unsigned_abs());
+        self.shared.at_work().hold(self.number, self.session.oldest(), self.session.open_records(), pid);
+    }
+
     /// Passes outcomes on; returns whether there were any.
     fn settle(&mut self, now: Duration) -> bool {
         if self.over.is_empty() && self.failure.is_none() {
             return false;
         }
+        // What is settled is not to be shown any more.
+        self.show();
+        let answered = self.over.iter().filter(|settled| !matches!(settled.outcome, Outcome::Unfinished));
+        let took = answered.map(|settled| now.saturating_sub(settled.began));
+        self.shared.at_work().observe(self.number, took);
         for settled in self.over.drain(..) {
             if let Some(joblog) = &self.pipe.joblog
                 && let Err(error) = log(joblog, &settled, &self.command, now)
