@@ -153,7 +153,7 @@ impl Workshop {
             match self.shared.take_tries(worker, want, &mut tries) {
                 Next::Handle => {}
                 Next::Wait => {
-                    exec.wait(bell, None).map_err(Failure::Output)?;
+                    self.wait(exec, bell, None)?;
                     continue;
                 }
                 Next::End => return Ok(()),
@@ -182,7 +182,19 @@ impl Workshop {
             if self.shared.top_up(worker, tried, batch.records_max, batch.by_key, last) {
                 return Ok(());
             }
-            exec.wait(bell, Some(left)).map_err(Failure::Output)?;
+            self.wait(exec, bell, Some(left))?;
+        }
+    }
+
+    /// Waits. That nobody reads what a child left in the background prints is the end of the run, not of the worker,
+    /// which the drain may need.
+    fn wait(&self, exec: &mut Exec, bell: &Bell, limit: Option<Duration>) -> Result<(), Failure> {
+        match exec.wait(bell, limit).map_err(Failure::Output) {
+            Err(failure) if failure.drains() => {
+                self.shared.settle(&mut Vec::new(), Some(failure));
+                Ok(())
+            }
+            waited => waited,
         }
     }
 
