@@ -229,7 +229,12 @@ impl Tries {
         match self.policy.judge(&failed, tried.attempt, tried.counted, random) {
             Verdict::Again(delay) => {
                 tried.attempt = tried.attempt.saturating_add(1);
-                self.wait(now + delay, tried, Waits::Again);
+                // Without a delay there is nothing that the engine would have to be woken for.
+                if delay.is_zero() {
+                    self.due.push_back(tried)
+                } else {
+                    self.wait(now + delay, tried, Waits::Again)
+                }
             }
             Verdict::Skip => {
                 let records = tried.len();

@@ -130,7 +130,7 @@ fn a_record_that_ends_its_child_is_found_among_others() {
           fflush("'$D/done'"); print $4 " ok"; fflush() }'"#;
     for (script, together) in [(by_bytes, false), (at_once, true)] {
         let stage = Stage::of(&kafka, &records(&keys(20), &with_poison(20, "poison")));
-        let options = ["--retries", "1", "--retry-delay", "10ms", "--on-fail", "skip"];
+        let options = ["--retries", "1", "--retry-delay", "0", "--on-fail", "skip"];
         let exit = stage.run(&options, script);
         assert_eq!((exit.code, exit.done("skipped")), (Some(1), Some("1")), "{exit}");
         assert!(exit.stderr.contains("exited with 3"), "{exit}");
@@ -163,7 +163,7 @@ fn exit_codes_of_a_child_mean_what_they_mean_for_exec() {
     }
     let stage = Stage::of(&kafka, &records(&keys(1), &["v"]));
     let script = r#"next; [ -e "$D/was" ] && { done_with; exit; }; touch "$D/was"; exit 75"#;
-    let exit = stage.run(&["--retries", "0", "--retry-delay", "10ms"], script);
+    let exit = stage.run(&["--retries", "0", "--retry-delay", "0"], script);
     assert_eq!((exit.code, exit.done("retried")), (Some(0), Some("1")), "{exit}");
     let exit = stage.start(&["-e"], &["/no/such/program"]).wait_exit(LIMIT);
     assert_eq!(exit.code, Some(127), "{exit}");
