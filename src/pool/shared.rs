@@ -15,7 +15,6 @@ use keylane_protocol::records::{BatchHeader, Payload};
 
 use super::at_work::AtWork;
 use super::board::{Board, Slot};
-use super::run::Run;
 use super::tries::{Judged, Outcomes, Tries, Try};
 use super::worker::Next;
 use crate::exit::Exit;
@@ -337,9 +336,10 @@ impl Shared {
                     }
                     None if open >= share => break,
                     None => {
-                        let mut run = Run::new();
+                        let mut run = tries.spare_run();
                         board.take(worker, want.records_max, &mut run);
                         if run.is_empty() {
+                            tries.keep_run(run);
                             break;
                         }
                         into.push(Try::new(run));
