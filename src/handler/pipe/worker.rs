@@ -146,15 +146,16 @@ impl Worker<'_> {
 
     /// Takes what there is room for. `freed` = lanes have become ready by what was settled.
     fn take(&mut self, now: Duration, freed: bool) {
-        let mut woken = std::mem::take(&mut self.is_rung);
-        let mut took = false;
+        let is_rung = std::mem::take(&mut self.is_rung);
+        let mut woken = is_rung;
+        let mut took = 0;
         let can_start = !self.is_finishing && self.ending.is_none() && self.rest_until <= now;
         while can_start && self.session.room() > 0 {
             let open = self.session.open_records();
             let want = Want { open, tries_max: self.session.room(), records_max: 1, woken };
             match self.shared.take_tries(self.number, want, &mut self.taken) {
                 Next::Handle => {
-                    took = true;
+                    took += self.taken.len();
                     for tried in self.taken.drain(..) {
                         let alone = tried.alone;
                         self.session.open(tried, alone, now);
@@ -170,9 +171,11 @@ impl Worker<'_> {
             }
             woken = false;
         }
-        if took || woken || self.is_finishing {
+        // Ends that change ring the bell.
+        let newest = if is_rung || self.is_finishing { usize::MAX } else { took };
+        if newest > 0 {
             let session = &mut self.session;
-            self.shared.with_ends(|ends_of| session.look_at_ends(|tried| ends_of(tried)));
+            self.shared.with_ends(|ends_of| session.look_at_ends(newest, |tried| ends_of(tried)));
         }
         if self.is_finishing && woken {
             self.finish();
