@@ -83,11 +83,11 @@ pub(super) struct HandlerFlags {
     retries: Option<Retries>,
 
     /// Delay before the second try; doubles, with jitter [default: 200ms]
-    #[arg(long, value_name = "D", value_parser = value::timeout_not_zero)]
+    #[arg(long, value_name = "D", value_parser = value::period)]
     retry_delay: Option<Duration>,
 
     /// The longest delay between two tries [default: 30s]
-    #[arg(long, value_name = "D", value_parser = value::timeout_not_zero)]
+    #[arg(long, value_name = "D", value_parser = value::period)]
     retry_max_delay: Option<Duration>,
 
     /// What becomes of a record that cannot be done: stop, skip or dlq; dlq when --dlq is given [default: stop]

@@ -75,7 +75,7 @@ pub(super) fn timeout_not_zero(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-/// A [`timeout`] that is 0 or at least 1 ms: the time between two lines.
+/// A [`timeout`] that is 0 or at least 1 ms: the time between two lines or two tries.
 pub(super) fn period(text: &str) -> Result<Duration, String> {
     let duration = timeout(text)?;
     if !duration.is_zero() && duration < Duration::from_millis(1) {

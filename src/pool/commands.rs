@@ -18,7 +18,7 @@ use crate::handler::environment::About;
 use crate::handler::exec::{Command, Exec, Ran, Watch};
 use crate::handler::format::{self, RecordView};
 use crate::handler::joblog::{Entry, Joblog};
-use crate::handler::outcome::{End, Outcome};
+use crate::handler::outcome::{End, Failed, Kind, Outcome};
 use crate::handler::pipe::{self, Pipe};
 use crate::handler::{BatchConfig, CommandConfig, CommandMode};
 use crate::report::Report;
@@ -115,6 +115,8 @@ impl Crew {
     }
 }
 
+/// After a command that cannot be started for now: the system lacks memory or numbers for processes.
+const START_REST: Duration = Duration::from_millis(100);
 /// A bell, a pidfd and at most four ends of pipes; while a child is started the ends of two more, and what waits for it.
 const DESCRIPTORS_PER_WORKER: u64 = 10;
 /// Brokers, files, signals.
@@ -153,7 +155,7 @@ impl Workshop {
             match self.shared.take_tries(worker, want, &mut tries) {
                 Next::Handle => {}
                 Next::Wait => {
-                    exec.wait(bell, None).map_err(Failure::Output)?;
+                    self.wait(exec, bell, None)?;
                     continue;
                 }
                 Next::End => return Ok(()),
@@ -165,8 +167,16 @@ impl Workshop {
                         Ok(ran) => (ran.outcome, None),
                         Err(failure) => (Outcome::Unfinished, Some(failure)),
                     };
+                let starts_none = matches!(
+                    &outcome,
+                    Outcome::Failed(Failed { kind: Kind::Temporary, end: End::Answer, .. })
+                );
                 settled.push((tried, outcome));
                 self.shared.settle(&mut settled, failure);
+                if starts_none {
+                    // The next record would fare no better. Its own delay may be none.
+                    self.wait(exec, bell, Some(START_REST))?;
+                }
             }
         }
     }
@@ -182,7 +192,19 @@ impl Workshop {
             if self.shared.top_up(worker, tried, batch.records_max, batch.by_key, last) {
                 return Ok(());
             }
-            exec.wait(bell, Some(left)).map_err(Failure::Output)?;
+            self.wait(exec, bell, Some(left))?;
+        }
+    }
+
+    /// Waits. That nobody reads what a child left in the background prints is the end of the run, not of the worker,
+    /// which the drain may need.
+    fn wait(&self, exec: &mut Exec, bell: &Bell, limit: Option<Duration>) -> Result<(), Failure> {
+        match exec.wait(bell, limit).map_err(Failure::Output) {
+            Err(failure) if failure.drains() => {
+                self.shared.settle(&mut Vec::new(), Some(failure));
+                Ok(())
+            }
+            waited => waited,
         }
     }
 

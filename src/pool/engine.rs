@@ -480,6 +480,9 @@ impl Engine {
             if self.revoking.as_ref().is_some_and(|revoking| revoking.slots.iter().any(|(_, s)| *s == slot)) {
                 state.board.freeze(slot);
             }
+            drop(state);
+            // What is with them belongs to an assignment that has ended.
+            self.shared.wake_every_worker();
         } else {
             intake.push_gap(position.offset);
         }

@@ -15,7 +15,6 @@ use keylane_protocol::records::{BatchHeader, Payload};
 
 use super::at_work::AtWork;
 use super::board::{Board, Slot};
-use super::run::Run;
 use super::tries::{self, Judged, Outcomes, Tries, Try};
 use super::worker::Next;
 use crate::exit::Exit;
@@ -82,6 +81,13 @@ pub enum Failure {
     Output(io::Error),
     /// A handler cannot be run, whatever the record, or something else that it needs failed: what to say.
     Handler(Exit, String),
+}
+
+impl Failure {
+    /// Whether what is begun is still to be finished: children need not print, and who they print to is gone.
+    pub(super) fn drains(&self) -> bool {
+        matches!(self, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
 }
 
 /// When what runs is to be broken off.
@@ -330,9 +336,10 @@ impl Shared {
                     }
                     None if open >= share => break,
                     None => {
-                        let mut run = Run::new();
+                        let mut run = tries.spare_run();
                         board.take(worker, want.records_max, &mut run);
                         if run.is_empty() {
+                            tries.keep_run(run);
                             break;
                         }
                         into.push(Try::new(run));
@@ -380,7 +387,8 @@ impl Shared {
         is_ready
     }
 
-    /// Takes the outcomes of tries, all at once. A failure ends the work of all workers.
+    /// Takes the outcomes of tries, all at once. A failure ends the work of all workers: at once, or if our stdout is
+    /// closed as a signal does.
     pub fn settle(&self, settled: &mut Vec<(Try, Outcome)>, failure: Option<Failure>) {
         if settled.is_empty() && failure.is_none() {
             return;
@@ -388,6 +396,10 @@ impl Shared {
         let now = self.now();
         let mut state = self.lock();
         let State { board, tries, .. } = &mut *state;
+        if failure.as_ref().is_some_and(Failure::drains) {
+            // Before the outcomes: the drain stops short of the record whose output is lost.
+            board.freeze_all();
+        }
         let due_before = tries.next_due();
         let mut finished = 0;
         for (tried, outcome) in settled.drain(..) {
@@ -398,8 +410,10 @@ impl Shared {
         state.processed += finished;
         state.last_at = state.last_at.max(now);
         if let Some(failure) = failure {
+            if !failure.drains() {
+                self.stop(&mut state);
+            }
             state.failure.get_or_insert(failure);
-            self.stop(&mut state);
         }
         let engine = Shared::wants_attention(&mut state) || engine;
         if workers {

@@ -140,7 +140,14 @@ pub(super) struct Tries {
     pub(super) outcomes: Outcomes,
     /// Records that a drain stops short of.
     given_up: u64,
+    /// Buffers of tries that are over.
+    spares: Vec<Run<RecordBatch>>,
 }
+
+/// More buffers are not kept.
+const SPARES_MAX: usize = 4096;
+/// A buffer for more records is not kept.
+const SPARE_RECORDS_MAX: usize = 16;
 
 impl Tries {
     pub(super) fn new(policy: Policy, seed: u64) -> Tries {
@@ -153,6 +160,19 @@ impl Tries {
             judged: Vec::new(),
             outcomes: Outcomes::default(),
             given_up: 0,
+            spares: Vec::new(),
+        }
+    }
+
+    /// An empty run for a new try.
+    pub(super) fn spare_run(&mut self) -> Run<RecordBatch> {
+        self.spares.pop().unwrap_or_default()
+    }
+
+    /// Keeps a run that is empty again, unless it had many records: those are rare, and large.
+    pub(super) fn keep_run(&mut self, run: Run<RecordBatch>) {
+        if self.spares.len() < SPARES_MAX && run.items.capacity() <= SPARE_RECORDS_MAX {
+            self.spares.push(run);
         }
     }
 
@@ -193,6 +213,7 @@ impl Tries {
             Outcome::Done => {
                 let records = tried.len();
                 board.complete(&mut tried.run, records);
+                self.keep_run(tried.run);
                 records as u64
             }
             Outcome::Unfinished => {
@@ -229,7 +250,12 @@ impl Tries {
         match self.policy.judge(&failed, tried.attempt, tried.counted, random) {
             Verdict::Again(delay) => {
                 tried.attempt = tried.attempt.saturating_add(1);
-                self.wait(now + delay, tried, Waits::Again);
+                // Without a delay there is nothing that the engine would have to be woken for.
+                if delay.is_zero() {
+                    self.due.push_back(tried)
+                } else {
+                    self.wait(now + delay, tried, Waits::Again)
+                }
             }
             Verdict::Skip => {
                 let records = tried.len();

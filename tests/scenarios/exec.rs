@@ -276,6 +276,42 @@ fn slow_children_finish_in_the_drain() {
     assert!((4..40).contains(&done));
 }
 
+/// `keylane … | head -1`: what prints on ends, what is quiet is finished, nothing more is begun.
+#[test]
+fn a_closed_stdout_lets_the_other_children_finish() {
+    let kafka = Cluster::any();
+    let keys: Vec<String> = (0..20).map(|n| format!("k{n}")).collect();
+    let given = |(n, key): (usize, &'_ String)| (key.clone(), if n == 3 { "prints" } else { "quiet" });
+    let records: Vec<_> = keys.iter().enumerate().map(given).collect();
+    let records: Vec<Given<'_>> =
+        records.iter().map(|(key, value)| Given::of(key, value.as_bytes())).collect();
+    let stage = Stage::of(&kafka, &records);
+    let group = stage.group("g");
+    let script = stage.script(
+        r#"echo $KEYLANE_OFFSET >> $D/begun
+        if [ $(cat) = prints ]; then
+            while [ $(wc -l < $D/begun) -lt 4 ]; do sleep 0.05; done
+            while echo line; do sleep 0.05; done
+        fi
+        while ! [ -e $D/go ]; do sleep 0.05; done; echo $KEYLANE_OFFSET >> $D/done"#,
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"{ "$@"; echo "exit $?" >&2; } | head -n 1"#, "sh"]);
+    command.args([env!("CARGO_BIN_EXE_keylane"), "pool", "-b", kafka.brokers(), "-t", &stage.topic]);
+    command.args(["-g", &group, "-w", "4", "--", "sh", "-c", &script]);
+    let mut pipeline = Keylane::run_command(command);
+    pipeline.wait_line("draining: 3 records", LIMIT);
+    fs::write(stage.folder.path().join("go"), "").unwrap();
+    let exit = pipeline.wait_exit(LIMIT);
+    assert_eq!(exit.stdout_lines(), ["line"], "{exit}");
+    assert!(exit.stderr.ends_with("exit 0"), "{exit}");
+    assert_eq!((exit.done("processed"), exit.done("stop")), (Some("3"), Some("signal")), "{exit}");
+    let sorted =
+        |name| stage.lines(name).into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
+    assert_eq!((sorted("begun").join(" "), sorted("done").join(" ")), ("0 1 2 3".into(), "0 1 2".into()));
+    assert_eq!(stage.committed(&group), 3, "{exit}");
+}
+
 #[test]
 fn a_second_signal_leaves_no_child() {
     let kafka = Cluster::any();

@@ -130,7 +130,7 @@ fn a_record_that_ends_its_child_is_found_among_others() {
           fflush("'$D/done'"); print $4 " ok"; fflush() }'"#;
     for (script, together) in [(by_bytes, false), (at_once, true)] {
         let stage = Stage::of(&kafka, &records(&keys(20), &with_poison(20, "poison")));
-        let options = ["--retries", "1", "--retry-delay", "10ms", "--on-fail", "skip"];
+        let options = ["--retries", "1", "--retry-delay", "0", "--on-fail", "skip"];
         let exit = stage.run(&options, script);
         assert_eq!((exit.code, exit.done("skipped")), (Some(1), Some("1")), "{exit}");
         assert!(exit.stderr.contains("exited with 3"), "{exit}");
@@ -163,7 +163,7 @@ fn exit_codes_of_a_child_mean_what_they_mean_for_exec() {
     }
     let stage = Stage::of(&kafka, &records(&keys(1), &["v"]));
     let script = r#"next; [ -e "$D/was" ] && { done_with; exit; }; touch "$D/was"; exit 75"#;
-    let exit = stage.run(&["--retries", "0", "--retry-delay", "10ms"], script);
+    let exit = stage.run(&["--retries", "0", "--retry-delay", "0"], script);
     assert_eq!((exit.code, exit.done("retried")), (Some(0), Some("1")), "{exit}");
     let exit = stage.start(&["-e"], &["/no/such/program"]).wait_exit(LIMIT);
     assert_eq!(exit.code, Some(127), "{exit}");
@@ -217,10 +217,10 @@ fn a_child_that_hangs_is_ended_and_its_record_judged() {
 #[test]
 fn a_slow_child_is_no_late_one() {
     let kafka = Cluster::any();
-    let stage = Stage::of(&kafka, &records(&keys(30), &["v"; 30]));
+    let stage = Stage::of(&kafka, &records(&keys(20), &["v"; 20]));
     let exit = stage.run(&["--timeout", "700ms"], "while next; do sleep 0.05; done_with; done");
     assert_eq!((exit.code, exit.done("retried")), (Some(0), Some("0")), "{exit}");
-    assert_eq!(stage.done(), (0..30).collect::<Vec<i64>>());
+    assert_eq!(stage.done(), (0..20).collect::<Vec<i64>>());
 }
 
 #[test]
@@ -277,9 +277,9 @@ fn a_child_may_close_its_stdin_or_end_after_each_record() {
 fn a_child_that_cannot_begin_is_not_started_without_rest() {
     let kafka = Cluster::any();
     let stage = Stage::of(&kafka, &records(&keys(40), &["v"; 40]));
-    let options = ["-w", "1", "--retries", "inf", "--retry-delay", "1ms"];
+    let options = ["-w", "1", "--retries", "inf", "--retry-delay", "0", "--drain-timeout", "200ms"];
     let mut child = stage.start_script(&options, "echo x >> $D/starts; exit 1");
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(1));
     child.signal("TERM");
     let exit = child.wait_exit(LIMIT);
     let starts = stage.lines("starts").len();
@@ -313,8 +313,8 @@ fn a_child_that_hangs_is_ended_by_the_drain() {
     wait_until("records", LIMIT, || (stage.done().len() == 5).then_some(()));
     child.signal("TERM");
     let exit = child.wait_exit(Duration::from_secs(10));
-    // The drain stops short of it.
-    assert!(matches!(exit.code, Some(0 | 75)), "{exit}");
+    // The drain stops short of it, and those behind it come again as well.
+    assert_eq!((exit.code, exit.done("unfinished")), (Some(75), Some("15")), "{exit}");
     assert_eq!(stage.committed(), 5);
     stage.assert_gone();
 }
@@ -377,13 +377,20 @@ fn bytes(record: &Value, name: &str) -> Option<Vec<u8>> {
 
 fn from_base64(text: &str) -> Vec<u8> {
     const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = Vec::new();
-    for chunk in text.as_bytes().chunks(4) {
-        let digits = chunk.iter().take_while(|byte| **byte != b'=');
-        let digits: Vec<u32> =
-            digits.map(|byte| ALPHABET.iter().position(|at| at == byte).unwrap() as u32).collect();
-        let bits = (0..4).fold(0, |bits, at| bits << 6 | digits.get(at).copied().unwrap_or(0));
-        out.extend(bits.to_be_bytes()[1..digits.len()].iter());
+    // Many megabytes, in a build that is not optimised: by a table, and each byte is touched once.
+    let mut digits = [0xff; 256];
+    (0..).zip(ALPHABET).for_each(|(digit, byte)| digits[usize::from(*byte)] = digit);
+    let text = text.trim_end_matches('=').as_bytes();
+    let mut out = Vec::with_capacity(text.len());
+    let (mut bits, mut count) = (0u32, 0);
+    for byte in text {
+        let digit = digits[usize::from(*byte)];
+        assert!(digit < 64, "{byte} is no digit");
+        (bits, count) = (bits << 6 | digit, count + 6);
+        if count >= 8 {
+            count -= 8;
+            out.push((bits >> count) as u8);
+        }
     }
     out
 }

@@ -154,6 +154,49 @@ fn a_stuck_child_is_named() {
     assert!(String::from_utf8_lossy(&words).contains("sleep"), "{pid} is the child");
 }
 
+/// A child with several records: it is named with the oldest of them, and what it answers is counted.
+#[test]
+fn the_oldest_record_of_a_pipe_is_named() {
+    let kafka = Cluster::any();
+    let topic = kafka.topic(1, &[]);
+    let records = [("a", "v"), ("b", "hangs"), ("c", "v"), ("d", "hangs")];
+    let records = records.map(|(key, value)| Given::of(key, value.as_bytes()));
+    produce(kafka.brokers(), &topic, 0, &records);
+    let script = r#"while IFS= read -r line; do
+        case $line in *hangs*) ;; *) id=${line#*'"id":"'}; echo "${id%%\"*} ok";; esac; done"#;
+    let args = [
+        "pool",
+        "-t",
+        &topic,
+        "-g",
+        &topic,
+        "-w",
+        "1",
+        "--gap-age",
+        "1s",
+        "--listen",
+        "127.0.0.1:0",
+        "--pipe",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let child = kafka.keylane(&args);
+    let address = metrics_address(&child);
+    let line = child.wait_line(&format!("{topic}/0@1 key \"b\" has held up its partition for "), LIMIT);
+    assert!(line.text.contains("1 records past it") && line.text.contains(" is at try 1 for "), "{line:?}");
+    child.signal("USR1");
+    child.wait_line("status: inflight=2 waiting=0 lanes=2 ready=0 queued=0 pending=1 held=", LIMIT);
+    let line = child.wait_line(&format!("running {topic}/0@1 key \"b\": worker 0 is at try 1 for "), LIMIT);
+    let pid = line.text.split("(pid ").nth(1).unwrap_or_else(|| panic!("{line:?}"));
+    let pid = pid.strip_suffix(", the oldest of 2 open there)").unwrap_or_else(|| panic!("{line:?}"));
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+    assert!(String::from_utf8_lossy(&words).contains("hangs"), "{pid} is the child");
+    let found = samples(&get(&address, "/metrics").1);
+    assert_eq!(found["keylane_handler_seconds_count"], 2.0, "{found:?}");
+}
+
 /// Sleeps differ widely, so some record stays first for long while later ones finish: it is named while it runs.
 #[test]
 fn a_record_that_holds_up_its_partition_is_named() {

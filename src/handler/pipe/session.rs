@@ -156,6 +156,12 @@ impl<T> Session<T> {
         self.open
     }
 
+    /// The record that was opened first of those that are open, and when.
+    pub(super) fn oldest(&self) -> Option<(&T, Duration)> {
+        let record = self.slots.get(self.oldest as usize)?.as_ref()?;
+        Some((&record.item, record.began))
+    }
+
     /// Opens a record; `alone` = none is to be opened beside it.
     pub(super) fn open(&mut self, item: T, alone: bool, now: Duration) {
         assert!(self.open < self.depth, "no more than the depth is opened");
@@ -339,12 +345,12 @@ impl<T> Session<T> {
         false
     }
 
-    /// Asks for the ends of every open record. An end once known never moves back.
-    pub(super) fn look_at_ends(&mut self, mut ends_of: impl FnMut(&T) -> Option<Ends>) {
-        let mut slot = self.oldest;
-        while slot != NONE {
+    /// Asks for the ends of the `newest` records that were opened last. An end once known never moves back.
+    pub(super) fn look_at_ends(&mut self, newest: usize, mut ends_of: impl FnMut(&T) -> Option<Ends>) {
+        let mut slot = self.newest;
+        for _ in 0..newest.min(self.open) {
             let record = self.at_mut(slot);
-            slot = record.newer;
+            slot = record.older;
             if let Some(ends) = ends_of(&record.item) {
                 record.ends = Some(record.ends.map_or(ends, |known| known.earlier(ends)));
                 self.has_ends = true;

@@ -133,6 +133,7 @@ impl Worker<'_> {
             self.start(now);
             self.write(now);
             self.settle(now);
+            self.show();
             let ready = self.wait(now);
             let now = self.shared.now();
             self.read(ready, now);
@@ -145,15 +146,16 @@ impl Worker<'_> {
 
     /// Takes what there is room for. `freed` = lanes have become ready by what was settled.
     fn take(&mut self, now: Duration, freed: bool) {
-        let mut woken = std::mem::take(&mut self.is_rung);
-        let mut took = false;
+        let is_rung = std::mem::take(&mut self.is_rung);
+        let mut woken = is_rung;
+        let mut took = 0;
         let can_start = !self.is_finishing && self.ending.is_none() && self.rest_until <= now;
         while can_start && self.session.room() > 0 {
             let open = self.session.open_records();
             let want = Want { open, tries_max: self.session.room(), records_max: 1, woken };
             match self.shared.take_tries(self.number, want, &mut self.taken) {
                 Next::Handle => {
-                    took = true;
+                    took += self.taken.len();
                     // Read anew: the record before one of these may have ended while the lock was waited for, and
                     // they must not seem to have begun before that.
                     let began = self.shared.now();
@@ -172,9 +174,11 @@ impl Worker<'_> {
             }
             woken = false;
         }
-        if took || woken || self.is_finishing {
+        // Ends that change ring the bell.
+        let newest = if is_rung || self.is_finishing { usize::MAX } else { took };
+        if newest > 0 {
             let session = &mut self.session;
-            self.shared.with_ends(|ends_of| session.look_at_ends(|tried| ends_of(tried)));
+            self.shared.with_ends(|ends_of| session.look_at_ends(newest, |tried| ends_of(tried)));
         }
         if self.is_finishing && woken {
             self.finish();
@@ -192,11 +196,22 @@ impl Worker<'_> {
         }
     }
 
+    /// Tells those who ask what the child is at.
+    fn show(&self) {
+        let pid = self.process.as_ref().map(|process| process.child.pid().unsigned_abs());
+        self.shared.at_work().hold(self.number, self.session.oldest(), self.session.open_records(), pid);
+    }
+
     /// Passes outcomes on; returns whether there were any.
     fn settle(&mut self, now: Duration) -> bool {
         if self.over.is_empty() && self.failure.is_none() {
             return false;
         }
+        // What is settled is not to be shown any more.
+        self.show();
+        let answered = self.over.iter().filter(|settled| !matches!(settled.outcome, Outcome::Unfinished));
+        let took = answered.map(|settled| now.saturating_sub(settled.began));
+        self.shared.at_work().observe(self.number, took);
         for settled in self.over.drain(..) {
             if let Some(joblog) = &self.pipe.joblog
                 && let Err(error) = log(joblog, &settled, &self.command, now)

@@ -241,9 +241,13 @@ fn term_spares_a_child_with_a_record_that_may_go_on() {
     let mut session = opened(2, None);
     assert_eq!(session.ends(), (None, None));
     let ends = |term: u32, kill: u32| Some(Ends { term_at: term * MS, kill_at: kill * MS });
-    session.look_at_ends(|item| ends(5, 9).filter(|_| *item == 0));
+    session.look_at_ends(1, |item| {
+        assert_eq!(*item, 1, "the newest");
+        None
+    });
+    session.look_at_ends(usize::MAX, |item| ends(5, 9).filter(|_| *item == 0));
     assert_eq!(session.ends(), (None, Some(9 * MS)));
-    session.look_at_ends(|item| if *item == 0 { ends(6, 10) } else { ends(7, 11) });
+    session.look_at_ends(usize::MAX, |item| if *item == 0 { ends(6, 10) } else { ends(7, 11) });
     assert_eq!(session.ends(), (Some(7 * MS), Some(9 * MS)), "an end does not move back");
     read(&mut session, "1 ok\n").1.unwrap();
     assert_eq!(session.ends(), (Some(7 * MS), Some(11 * MS)));
