@@ -444,10 +444,13 @@ impl<B> Board<B> {
         self.owned(slot).is_some_and(|owned| owned.target_end.is_some())
     }
 
-    /// Whether every record up to the drain's target is finished; true also for a slot that is not assigned, false for
-    /// one that is not draining.
+    /// Whether every record up to the drain's target is finished and none beyond it is with a worker any more, which a
+    /// target that was lowered leaves there; true also for a slot that is not assigned, false for one that is not
+    /// draining.
     pub fn drained(&self, slot: Slot) -> bool {
-        self.owned(slot).is_none_or(|owned| owned.target_end.is_some_and(|end| owned.tracker.first() >= end))
+        self.owned(slot).is_none_or(|owned| {
+            owned.inflight == 0 && owned.target_end.is_some_and(|end| owned.tracker.first() >= end)
+        })
     }
 
     /// Unfinished records up to the drain's targets, and in how many partitions.

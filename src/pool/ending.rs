@@ -233,9 +233,10 @@ impl Engine {
     fn poll_drain(&mut self, now: Duration) {
         let Ending::Draining { stop, break_at, until } = self.ending else { return };
         let mut state = self.shared.lock();
-        let (left, _) = state.board.drain_left();
+        // What runs beyond a target that was lowered comes again, and yet is not to be torn off.
+        let left = state.board.drain_left().0 > 0 || state.board.inflight() > 0;
         // Once a worker failed nothing more is finished.
-        if left > 0 && now < break_at && !state.is_stopped() {
+        if left && now < break_at && !state.is_stopped() {
             return;
         }
         self.shared.stop(&mut state);

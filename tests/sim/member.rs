@@ -96,6 +96,8 @@ pub(crate) struct Member {
     pub(crate) fate: Fate,
     /// A drain ran into its limit.
     overran: bool,
+    /// A drain stopped short of records that could not be done in time.
+    fell_short: bool,
     /// One of the next handlers fails.
     pub(crate) to_fail: bool,
     /// One of the next handlers hangs.
@@ -160,6 +162,7 @@ impl World {
             signals: Signals::default(),
             fate: Fate::Lives,
             overran: false,
+            fell_short: false,
             to_fail: false,
             to_hang: false,
             turns: (0, 0),
@@ -411,8 +414,10 @@ impl World {
                 }
                 "warning" if said.text.contains("drain limit") || said.text.contains("are unfinished") => {
                     assert!(!self.is_calm(), "member {number}: {}", said.text);
+                    let short = said.text.contains("cannot be done within");
                     if let Some(member) = self.members[number].as_mut() {
-                        member.overran = true;
+                        member.overran |= !short;
+                        member.fell_short |= short;
                     }
                 }
                 _ => {}
@@ -474,6 +479,8 @@ impl World {
             && self.members[number].as_ref().is_some_and(|member| member.signals.count > 0);
         if lost || overran || failed || drains || self.in_trouble() {
             Leaving::Excused
+        } else if self.members[number].as_ref().is_some_and(|member| member.fell_short) {
+            Leaving::Short
         } else {
             Leaving::Orderly
         }

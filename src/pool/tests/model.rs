@@ -456,7 +456,8 @@ impl World {
             let below =
                 owned.target_end.map_or(0, |end| owned.unfinished().filter(|&ordinal| ordinal < end).count());
             left = (left.0 + below as u64, left.1 + usize::from(below > 0));
-            assert_eq!(self.board.drained(slot), owned.target_end.is_some() && below == 0);
+            let drained = owned.target_end.is_some() && below == 0 && seen.inflight == 0;
+            assert_eq!(self.board.drained(slot), drained);
         }
         assert_eq!(counts.pending, pending);
         assert_eq!(self.board.drain_left(), left);
