@@ -93,6 +93,37 @@ fn few_keys_limit_a_pool() {
     }
 }
 
+/// The table of Confluent's Parallel Consumer: 10,000 records of one partition, 0 to 5 ms each, 16 workers. No scheduler
+/// can be faster than all the work on all workers, or than the key with the most records alone.
+#[test]
+fn no_number_of_keys_costs_more_than_its_longest_lane() {
+    const WORKERS: f64 = 16.0;
+    // Of a uniform draw from 0 to 5 ms.
+    let (mean, deviation) = (2.5e-3, 5e-3 / 12f64.sqrt());
+    let all: &[usize] = &[1, 2, 5, 10, 20, 50, 100, 1000, 10_000];
+    let keys = if full() { all } else { &[10, 50, 1000] };
+    let kafka = Cluster::alone();
+    let records = size(10_000, 10_000);
+    for keys in keys {
+        let topic = kafka.topic(1, &[]);
+        kafka.seed(&topic, records, *keys, &[]);
+        let args = ["pool", "-t", &topic, "-g", &topic, "-e", "-w", "16", "--work-delay", "0..5ms"];
+        let exit = kafka.run(&args);
+        let seconds: f64 = exit.done("seconds").unwrap().parse().unwrap();
+        let work = records as f64 * mean / WORKERS;
+        // A lane of n records lasts n draws: n times the mean, give or take the deviation times √n. The longest of K
+        // such is expected at most √(2 ln K) deviations above the mean; two more make a run in a hundred.
+        let most = records.div_ceil(*keys) as f64;
+        let above = (2.0 * (*keys as f64).ln()).sqrt() + 2.0;
+        let lane = most * mean + above * deviation * most.sqrt();
+        let least = work.max(lane);
+        crate::cluster::say(&format!("{keys} keys: {seconds} s, {:.3} s expected", work.max(most * mean)));
+        let allowed = if full() { 1.05 } else { 1.4 };
+        assert!(seconds <= allowed * least, "{keys} keys: {seconds} s, not {allowed} x {least:.3} s\n{exit}");
+        assert!(seconds >= 0.9 * work.max(most * mean), "{keys} keys: {seconds} s cannot be\n{exit}");
+    }
+}
+
 /// A stream of 1000 records a second: one thread falls behind by 900 a second, in a straight line; a pool catches up.
 #[test]
 fn lag_grows_under_sequential_and_falls_under_a_pool() {
