@@ -97,7 +97,8 @@ fn a_server_that_is_down_is_waited_for() {
     let listener = TcpListener::bind(address).unwrap();
     let until = Instant::now() + half;
     let refused = serve(&listener, "503 Service Unavailable", || Instant::now() >= until);
-    let taken = serve(&listener, "200 OK", || !child.is_running());
+    let late = until + 2 * LIMIT;
+    let taken = serve(&listener, "200 OK", || !child.is_running() || Instant::now() > late);
     let exit = child.wait_exit(LIMIT);
     assert_eq!((exit.code, exit.done("dead-lettered")), (Some(0), Some("0")), "{exit}");
     kafka.assert_caught_up(&group, &stage.topic);
@@ -309,8 +310,25 @@ fn a_reader_that_goes_away_ends_the_run_quietly() {
         let group = format!("{topic}-{role}-{}", more.len() + more.concat().len());
         let (reader, writer) = io::pipe().unwrap();
         let held = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES as i32)).unwrap() as usize;
-        let mut command = Command::new(KEYLANE);
-        command.args([role, "-b", kafka.brokers(), "-t", &topic, "-g", &group, "-q", "--print", LEDGER]);
+        // A run that does not end is a failed test, not one without end.
+        let mut command = Command::new("timeout");
+        command.args([
+            "--foreground",
+            "-s",
+            "KILL",
+            "60",
+            KEYLANE,
+            role,
+            "-b",
+            kafka.brokers(),
+            "-t",
+            &topic,
+            "-g",
+            &group,
+            "-q",
+            "--print",
+            LEDGER,
+        ]);
         command.args(more).stdout(writer).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
         // It has the other end to itself.

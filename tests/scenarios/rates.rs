@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::child::{Exit, Stream};
 use crate::cluster::{Cluster, LIMIT, full, size};
+use crate::watch::{get, metrics_address, samples};
 
 fn rate(exit: &Exit) -> f64 {
     let rate = exit.done("rate").unwrap_or_else(|| panic!("{exit}"));
@@ -94,12 +95,13 @@ fn few_keys_limit_a_pool() {
 }
 
 /// The table of Confluent's Parallel Consumer: 10,000 records of one partition, 0 to 5 ms each, 16 workers. No scheduler
-/// can be faster than all the work on all workers, or than the key with the most records alone.
+/// can be faster than all the work on all workers, or than the key with the most records alone. The work is what was
+/// really slept, from the metrics: a machine's sleeps are longer than asked for, a busy one's by far.
 #[test]
 fn no_number_of_keys_costs_more_than_its_longest_lane() {
     const WORKERS: f64 = 16.0;
     // Of a uniform draw from 0 to 5 ms.
-    let (mean, deviation) = (2.5e-3, 5e-3 / 12f64.sqrt());
+    let deviation = 5e-3 / 12f64.sqrt();
     let all: &[usize] = &[1, 2, 5, 10, 20, 50, 100, 1000, 10_000];
     let keys = if full() { all } else { &[10, 50, 1000] };
     let kafka = Cluster::alone();
@@ -107,20 +109,30 @@ fn no_number_of_keys_costs_more_than_its_longest_lane() {
     for keys in keys {
         let topic = kafka.topic(1, &[]);
         kafka.seed(&topic, records, *keys, &[]);
-        let args = ["pool", "-t", &topic, "-g", &topic, "-e", "-w", "16", "--work-delay", "0..5ms"];
-        let exit = kafka.run(&args);
+        let args = ["pool", "-t", &topic, "-g", &topic, "-w", "16", "--work-delay", "0..5ms", "--listen"];
+        let mut child = kafka.keylane(&[&args[..], &["127.0.0.1:0"]].concat());
+        child.wait_line(&format!("processed={records} "), LIMIT);
+        let slept = samples(&get(&metrics_address(&child), "/metrics").1)["keylane_handler_seconds_sum"];
+        child.signal("TERM");
+        let exit = child.wait_exit(LIMIT);
         let seconds: f64 = exit.done("seconds").unwrap().parse().unwrap();
-        let work = records as f64 * mean / WORKERS;
         // A lane of n records lasts n draws: n times the mean, give or take the deviation times √n. The longest of K
-        // such is expected at most √(2 ln K) deviations above the mean; two more make a run in a hundred.
+        // such is expected at most √(2 ln K) deviations above the mean; two more make it a run in a hundred. A single
+        // lane is all the work.
         let most = records.div_ceil(*keys) as f64;
-        let above = (2.0 * (*keys as f64).ln()).sqrt() + 2.0;
-        let lane = most * mean + above * deviation * most.sqrt();
-        let least = work.max(lane);
-        crate::cluster::say(&format!("{keys} keys: {seconds} s, {:.3} s expected", work.max(most * mean)));
+        let mean_lane = most * slept / records as f64;
+        let above = if *keys == 1 { 0.0 } else { (2.0 * (*keys as f64).ln()).sqrt() + 2.0 };
+        let (work, lane) = (slept / WORKERS, mean_lane + above * deviation * most.sqrt());
+        let least = work.max(mean_lane);
+        crate::cluster::say(&format!("{keys} keys: {seconds} s, {:.3} times {least:.3} s", seconds / least));
         let allowed = if full() { 1.05 } else { 1.4 };
-        assert!(seconds <= allowed * least, "{keys} keys: {seconds} s, not {allowed} x {least:.3} s\n{exit}");
-        assert!(seconds >= 0.9 * work.max(most * mean), "{keys} keys: {seconds} s cannot be\n{exit}");
+        assert!(
+            seconds <= allowed * work.max(lane),
+            "{keys} keys: {seconds} s, {work} s or {lane} s\n{exit}"
+        );
+        assert!(seconds >= 0.99 * least, "{keys} keys: {seconds} s cannot be\n{exit}");
+        let asked = 2.5e-3 * records as f64;
+        assert!(slept >= 0.97 * asked, "{keys} keys: {slept} s were slept, {asked} s asked for");
     }
 }
 
