@@ -183,6 +183,48 @@ fn case_07_a_commit_in_a_rebalance() {
     assert!(next.is_none_or(|a| a.time - synced.1 < Duration::from_secs(1)), "fetching did not start again");
 }
 
+/// confluentinc/librdkafka#2933, with a partition that leaves: no commit of an old generation, none of what is another's,
+/// and what is kept is read on at once.
+#[test]
+fn case_07_what_is_left_is_committed_by_the_new_generation() {
+    for (assignor, handler) in [("cooperative-sticky", "lanes"), ("range", "lanes"), ("range", "hash")] {
+        let fake =
+            Fake::builder().topic("t", 2).numbered("t", 0, 60_000, 20).numbered("t", 1, 60_000, 20).start();
+        fake.on(ApiKey::OffsetCommit, |request, state| {
+            if request.nth != 3 {
+                return Reaction::Default;
+            }
+            state.group("g").add_phantom("ghost", Phantom::new(&["t"]), std::time::Instant::now());
+            Reaction::Error(codes::REBALANCE_IN_PROGRESS)
+        });
+        let more = ["-w", "4", "--assignor", assignor, "--dispatch", handler, "--commit-interval", "100ms"];
+        // Small fetches, so that it asks all the time.
+        let small =
+            ["-X", "heartbeat.interval.ms=100", "-X", "max.partition.fetch.bytes=4096", "--buffer", "32"];
+        let _child = pool(&fake, "1ms", &[&more[..], &small].concat());
+        let lost = fake.wait_for("an assignment of the ghost", LIMIT, |log| {
+            let owned = log.state.groups.get("g")?.members.get("ghost")?.phantom.as_ref()?.owned();
+            owned.get("t")?.first().copied()
+        });
+        let kept = 1 - lost;
+        sleep(Duration::from_millis(1500));
+        let (generation, synced) = fake.log(|log| {
+            let syncs = log.syncs();
+            let (request, body) = syncs.last().expect("it syncs");
+            (body.generation_id, (request.index, request.time))
+        });
+        let late: Vec<_> = fake.commits("g").into_iter().filter(|c| c.index > synced.0).collect();
+        assert!(late.len() >= 3, "{assignor}: {late:?}");
+        assert!(
+            late.iter().all(|c| (c.generation, c.partition) == (generation, kept)),
+            "{assignor}: {late:?}"
+        );
+        let next = fake.fetches().into_iter().find(|ask| ask.index > synced.0 && ask.partition == kept);
+        let waited = next.expect("it reads on").time - synced.1;
+        assert!(waited < Duration::from_secs(1), "{assignor}: {waited:?}");
+    }
+}
+
 /// tulios/kafkajs#447: a handler slower than the session is no reason for a rebalance.
 #[test]
 fn case_08_a_slow_handler() {
@@ -202,6 +244,36 @@ fn case_08_a_slow_handler() {
     }
 }
 
+/// The same with children.
+#[test]
+fn case_08_slow_children() {
+    let ways: [(&str, &[&str]); 3] = [
+        ("pool", &["--", "sleep", "60"]),
+        ("sequential", &["--", "sleep", "60"]),
+        ("pool", &["--pipe", "--", "sleep", "60"]),
+    ];
+    let running: Vec<(Fake, Keylane)> = ways
+        .iter()
+        .map(|(role, handler)| {
+            let fake = Fake::builder().topic("t", 1).numbered("t", 0, 8, 8).start();
+            let mut args = vec![*role, "-t", "t", "-g", "g", "--drain-timeout", "0"];
+            args.extend(["-X", "session.timeout.ms=2000", "-X", "heartbeat.interval.ms=300"]);
+            args.extend(*handler);
+            let child = Keylane::run(&fake, &args);
+            (fake, child)
+        })
+        .collect();
+    running.iter().for_each(|(fake, _)| wait_generation(fake, 1));
+    sleep(Duration::from_secs(6));
+    for (fake, mut child) in running {
+        let (beats, syncs) = fake.log(|log| (log.count(ApiKey::Heartbeat), log.count(ApiKey::SyncGroup)));
+        assert!(beats >= 14 && syncs == 1, "{beats} heartbeats, {syncs} syncs");
+        // So that no child outlives the test.
+        child.signal("TERM");
+        assert_eq!(child.wait_exit(LIMIT).code, Some(75));
+    }
+}
+
 /// confluentinc/parallel-consumer#832, the part without a handler that can be released: what stops dispatch stops
 /// fetching, memory stays flat and heartbeats go on.
 #[test]
@@ -218,6 +290,48 @@ fn case_09_stuck_workers_stop_fetching() {
     assert!(fake.log(|log| log.count(ApiKey::Heartbeat)) >= beats + 5, "heartbeats stopped");
     let furthest = fake.log(|log| log.positions("t", 0)).into_iter().max();
     assert!(furthest < Some(200_000), "read up to {furthest:?} with 4096 records allowed");
+}
+
+/// confluentinc/parallel-consumer#832: one stuck record stops fetching and keeps memory flat; released, all is done.
+#[test]
+fn case_09_a_stuck_record_is_released() {
+    let full = std::env::var("KEYLANE_TEST_FULL").is_ok_and(|value| value != "0" && !value.is_empty());
+    let (records, ahead) = if full { (1_000_000, "100000") } else { (60_000, "10000") };
+    let fake = Fake::builder().topic("t", 1).numbered("t", 0, records, 1000).start();
+    let folder = tempfile::tempdir().unwrap();
+    let flag = folder.path().join("go");
+    // The first record is answered by another process, once it may be; the others at once.
+    let answers = format!(
+        r#"exec awk $(awk -W version 2>&1 </dev/null | grep -q ^mawk && echo -W interactive) -F '"' '
+        /"offset":0,/ {{ system("(until [ -e {} ]; do sleep 0.1; done; echo " $4 " ok) &"); next }}
+        {{ print $4 " ok"; fflush() }}'"#,
+        flag.display()
+    );
+    let mut args = vec!["pool", "-t", "t", "-g", "g", "-e", "-w", "4", "--max-ahead", ahead];
+    args.extend(["-X", "heartbeat.interval.ms=200", "-X", "session.timeout.ms=2000"]);
+    args.extend(["-X", "max.partition.fetch.bytes=65536", "--pipe", "--", "sh", "-c", &answers]);
+    let mut child = Keylane::run(&fake, &args);
+    wait_reading(&fake, &[0]);
+    // It stands: two seconds in which nothing was finished.
+    let until = std::time::Instant::now() + 3 * LIMIT;
+    while child.text(fake::child::Stream::Err).matches(" rate=0.0/s ").count() < 2 {
+        assert!(std::time::Instant::now() < until, "no standstill");
+        sleep(Duration::from_millis(50));
+    }
+    let (early, beats) = (child.rss_kib().unwrap(), fake.log(|log| log.count(ApiKey::Heartbeat)));
+    let furthest = fake.log(|log| log.positions("t", 0)).into_iter().max();
+    assert!(furthest < Some(records as i64 / 2), "read up to {furthest:?}");
+    assert_eq!(fake.committed("g", "t", 0).unwrap_or(0), 0);
+    sleep(Duration::from_secs(3));
+    let late = child.rss_kib().unwrap();
+    assert!(late < early + 8 * 1024 && late < 100 * 1024, "RSS went from {early} to {late} KiB");
+    assert!(fake.log(|log| log.count(ApiKey::Heartbeat)) >= beats + 10, "heartbeats stopped");
+    assert_eq!(fake.log(|log| log.positions("t", 0)).into_iter().max(), furthest, "and reads no further");
+    std::fs::write(&flag, "").unwrap();
+    let exit = child.wait_exit(6 * LIMIT);
+    let done = (exit.code, exit.done("processed"), exit.done("retried"), exit.done("rebalances"));
+    assert_eq!(done, (Some(0), Some(records.to_string().as_str()), Some("0"), Some("0")), "{exit}");
+    assert_eq!(fake.committed("g", "t", 0), Some(records as i64));
 }
 
 /// confluentinc/parallel-consumer#318 and #183: null keys carry no order, the empty key does.

@@ -97,7 +97,8 @@ fn case_23_no_broker() {
         let args = ["seed", "-b", broker, "-t", "t", "-n", "10", "--delivery-timeout", "2s"];
         let args = [&args[..], &["--request-timeout", "2s"]].concat();
         let exit = Keylane::run_bare(&args, &[]).wait_exit(LIMIT);
-        assert_eq!(exit.code, Some(69), "{broker}: {exit}");
+        assert_eq!((exit.code, exit.done("sent")), (Some(69), Some("0")), "{broker}: {exit}");
+        assert!(exit.done("failed").is_some() && exit.took < Duration::from_secs(4), "{broker}: {exit}");
     }
 }
 

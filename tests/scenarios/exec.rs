@@ -13,30 +13,30 @@ use crate::cluster::{Cluster, LIMIT, wait_until};
 use crate::produce::{Given, produce};
 
 /// `keylane pool -t TOPIC -g GROUP OPTIONS -- sh -c SCRIPT sh ARGUMENTS`, in whose script `$D` is a folder.
-struct Stage<'k> {
-    kafka: &'k Cluster,
-    topic: String,
-    folder: TempDir,
+pub struct Stage<'k> {
+    pub kafka: &'k Cluster,
+    pub topic: String,
+    pub folder: TempDir,
 }
 
 impl<'k> Stage<'k> {
-    fn of(kafka: &'k Cluster, records: &[Given<'_>]) -> Self {
-        let topic = kafka.topic(1, &["max.message.bytes=4000000"]);
+    pub fn of(kafka: &'k Cluster, records: &[Given<'_>]) -> Self {
+        let topic = kafka.topic(1, &["max.message.bytes=20000000"]);
         produce(kafka.brokers(), &topic, 0, records);
         Stage { kafka, topic, folder: tempfile::tempdir().unwrap() }
     }
 
-    fn args<'a>(&'a self, group: &'a str, options: &[&'a str]) -> Vec<&'a str> {
+    pub fn args<'a>(&'a self, group: &'a str, options: &[&'a str]) -> Vec<&'a str> {
         let mut args = vec!["pool", "-t", &self.topic, "-g", group];
         args.extend(options);
         args
     }
 
-    fn script(&self, script: &str) -> String {
+    pub fn script(&self, script: &str) -> String {
         format!("D={}; {script}", self.folder.path().display())
     }
 
-    fn start(&self, group: &str, options: &[&str], script: &str, arguments: &[&str]) -> Keylane {
+    pub fn start(&self, group: &str, options: &[&str], script: &str, arguments: &[&str]) -> Keylane {
         let script = self.script(script);
         let mut args = self.args(group, options);
         args.extend(["--", "sh", "-c", &script, "sh"]);
@@ -45,39 +45,44 @@ impl<'k> Stage<'k> {
     }
 
     /// Runs to the end of the topic.
-    fn run(&self, group: &str, options: &[&str], script: &str, arguments: &[&str]) -> Exit {
+    pub fn run(&self, group: &str, options: &[&str], script: &str, arguments: &[&str]) -> Exit {
         let options = [&["-e"], options].concat();
         self.start(group, &options, script, arguments).wait_exit(LIMIT)
     }
 
-    fn group(&self, name: &str) -> String {
+    pub fn group(&self, name: &str) -> String {
         format!("{}-{name}", self.topic)
     }
 
-    fn file(&self, name: &str) -> Vec<u8> {
+    pub fn file(&self, name: &str) -> Vec<u8> {
         fs::read(self.folder.path().join(name)).unwrap_or_default()
     }
 
-    fn lines(&self, name: &str) -> Vec<String> {
+    pub fn lines(&self, name: &str) -> Vec<String> {
         String::from_utf8(self.file(name)).unwrap().lines().map(str::to_owned).collect()
     }
 
     /// Of a group that may have committed nothing yet.
-    fn committed(&self, group: &str) -> i64 {
-        let args = ["lag", "-g", group, "-t", &self.topic, "--once", "--format", "json"];
-        let exit = self.kafka.keylane(&args).wait_exit(LIMIT);
-        let answers = exit.stdout.lines().filter_map(|line| serde_json::from_str(line).ok());
-        let partitions = |answer: serde_json::Value| answer["partitions"].as_array().cloned();
-        let partitions = answers.into_iter().find_map(partitions).unwrap_or_else(|| panic!("{exit}"));
-        partitions.first().and_then(|partition| partition["current_offset"].as_i64()).unwrap_or(0)
+    pub fn committed(&self, group: &str) -> i64 {
+        committed(self.kafka, group, &self.topic)
     }
+}
+
+/// The sum over all partitions of a topic; 0 of a group that has committed nothing.
+pub fn committed(kafka: &Cluster, group: &str, topic: &str) -> i64 {
+    let args = ["lag", "-g", group, "-t", topic, "--once", "--format", "json"];
+    let exit = kafka.keylane(&args).wait_exit(LIMIT);
+    let answers = exit.stdout.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let partitions = |answer: serde_json::Value| answer["partitions"].as_array().cloned();
+    let partitions = answers.into_iter().find_map(partitions).unwrap_or_else(|| panic!("{exit}"));
+    partitions.iter().filter_map(|partition| partition["current_offset"].as_i64()).sum()
 }
 
 fn three<'a>() -> [Given<'a>; 3] {
     [Given::of("a", b"1"), Given::of("b", b"2"), Given::of("a", b"3")]
 }
 
-fn is_alive(pid: &str) -> bool {
+pub fn is_alive(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
@@ -97,7 +102,7 @@ fn processes(field: usize, number: u32) -> Vec<String> {
 #[test]
 fn values_arrive_unchanged() {
     let kafka = Cluster::any();
-    let large: Vec<u8> = (0..1_000_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
+    let large: Vec<u8> = (0..10u32 << 20).map(|n| (n.wrapping_mul(7) >> 3) as u8).collect();
     let names: Vec<String> = (0..1000).map(|n| format!("h{n}")).collect();
     let mut headers: Vec<(&[u8], Option<&[u8]>)> =
         names.iter().map(|name| (name.as_bytes(), Some(&b"some text"[..]))).collect();

@@ -20,6 +20,7 @@ mod ledger;
 mod crash;
 mod exec;
 mod failures;
+mod handlers;
 mod logs;
 mod memory;
 mod order;

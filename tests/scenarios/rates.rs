@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::child::{Exit, Stream};
 use crate::cluster::{Cluster, LIMIT, full, size};
+use crate::watch::{get, metrics_address, samples};
 
 fn rate(exit: &Exit) -> f64 {
     let rate = exit.done("rate").unwrap_or_else(|| panic!("{exit}"));
@@ -90,6 +91,57 @@ fn few_keys_limit_a_pool() {
         let topic = backlog(&kafka, size(4, 10) * 100 * keys, keys);
         let exit = measure(&kafka, &topic, &["pool", "-w", "16", "--work-delay", "10ms"], least, most);
         assert_eq!(limit(&exit), "keys", "{}", exit.stderr);
+    }
+}
+
+/// Works through 10,000 records of one partition, 0 to 5 ms each, by 16 workers: seconds from the first record to the
+/// last, and seconds slept by all together. A machine's sleeps are longer than asked for, a busy one's by a tenth; the
+/// metrics know.
+fn slept_through(kafka: &Cluster, topic: &str, round: u32, records: usize) -> (f64, f64) {
+    let group = format!("{topic}-{round}");
+    let args = ["pool", "-t", topic, "-g", &group, "-w", "16", "--work-delay", "0..5ms", "--listen"];
+    let mut child = kafka.keylane(&[&args[..], &["127.0.0.1:0"]].concat());
+    child.wait_line(&format!("processed={records} "), LIMIT);
+    let slept = samples(&get(&metrics_address(&child), "/metrics").1)["keylane_handler_seconds_sum"];
+    child.signal("TERM");
+    let exit = child.wait_exit(LIMIT);
+    let asked = 2.5e-3 * records as f64;
+    assert!(slept >= 0.97 * asked, "{slept} s were slept, {asked} s asked for\n{exit}");
+    (exit.done("seconds").unwrap().parse().unwrap(), slept)
+}
+
+/// The table of Confluent's Parallel Consumer. No scheduler can be faster than all the work on all workers, or than the
+/// key with the most records alone.
+#[test]
+fn no_number_of_keys_costs_more_than_its_longest_lane() {
+    const WORKERS: f64 = 16.0;
+    // Of a uniform draw from 0 to 5 ms.
+    let deviation = 5e-3 / 12f64.sqrt();
+    let all: &[usize] = &[1, 2, 5, 10, 20, 50, 100, 1000, 10_000];
+    let (keys, allowed) = if full() { (all, 1.05) } else { (&[10, 50, 1000][..], 1.4) };
+    let kafka = Cluster::alone();
+    let records = size(10_000, 10_000);
+    for keys in keys {
+        let topic = kafka.topic(1, &[]);
+        kafka.seed(&topic, records, *keys, &[]);
+        // A lane of n records lasts n draws: n times the mean, give or take the deviation times √n. The longest of K
+        // such is expected at most √(2 ln K) deviations above the mean; two more make it a run in a hundred. A single
+        // lane is all the work.
+        let most = records.div_ceil(*keys) as f64;
+        let above = if *keys == 1 { 0.0 } else { (2.0 * (*keys as f64).ln()).sqrt() + 2.0 };
+        // What else the machine does can only lengthen a round, so that one within the bound is enough.
+        let held = (0..3).any(|round| {
+            let (seconds, slept) = slept_through(&kafka, &topic, round, records);
+            let (work, lane) = (slept / WORKERS, most * slept / records as f64);
+            let least = work.max(lane);
+            crate::cluster::say(&format!(
+                "{keys} keys: {seconds} s, {:.3} times {least:.3} s",
+                seconds / least
+            ));
+            assert!(seconds >= 0.99 * least, "{keys} keys: {seconds} s cannot be");
+            seconds <= allowed * work.max(lane + above * deviation * most.sqrt())
+        });
+        assert!(held, "{keys} keys take more than {allowed} times what they must");
     }
 }
 

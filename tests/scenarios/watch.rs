@@ -237,7 +237,7 @@ fn a_record_that_holds_up_its_partition_is_named() {
 }
 
 /// The samples of a page, by name and labels.
-fn samples(page: &str) -> BTreeMap<String, f64> {
+pub fn samples(page: &str) -> BTreeMap<String, f64> {
     let lines = page.lines().filter(|line| !line.starts_with('#'));
     let parsed = lines.map(|line| {
         let (name, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
@@ -246,7 +246,7 @@ fn samples(page: &str) -> BTreeMap<String, f64> {
     parsed.collect()
 }
 
-fn get(address: &str, path: &str) -> (u32, String) {
+pub fn get(address: &str, path: &str) -> (u32, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -255,7 +255,7 @@ fn get(address: &str, path: &str) -> (u32, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-fn metrics_address(child: &Keylane) -> String {
+pub fn metrics_address(child: &Keylane) -> String {
     let line = child.wait_line("metrics at http://", LIMIT).text;
     line.split("http://").nth(1).unwrap().trim_end_matches("/metrics").to_owned()
 }
