@@ -65,7 +65,7 @@ impl AtWork {
     pub fn end(&self, worker: u32, now: Duration) {
         let mut entry = self.entry(worker);
         if let Some(doing) = entry.doing.take() {
-            entry.took.add(now.saturating_sub(doing.since));
+            entry.took.add(now.saturating_sub(doing.since), 1);
         }
     }
 
@@ -82,7 +82,16 @@ impl AtWork {
     /// How long tries took that [`AtWork::hold`] stood for.
     pub fn observe(&self, worker: u32, took: impl IntoIterator<Item = Duration>) {
         let mut entry = self.entry(worker);
-        took.into_iter().for_each(|took| entry.took.add(took));
+        // Those that were begun at once and answered at once are neighbours, and many.
+        let mut run = (Duration::ZERO, 0);
+        for took in took {
+            if took != run.0 {
+                entry.took.add(run.0, run.1);
+                run = (took, 0);
+            }
+            run.1 += 1;
+        }
+        entry.took.add(run.0, run.1);
     }
 
     /// A worker of keylane's own handlers begins with a record.
@@ -144,10 +153,10 @@ pub(super) struct Histogram {
 }
 
 impl Histogram {
-    fn add(&mut self, took: Duration) {
+    fn add(&mut self, took: Duration, tries: u32) {
         let bucket = BOUNDS_S.partition_point(|bound| *bound < took.as_secs_f64());
-        self.counts[bucket] += 1;
-        self.sum = self.sum.saturating_add(took);
+        self.counts[bucket] += u64::from(tries);
+        self.sum = self.sum.saturating_add(took.saturating_mul(tries));
     }
 
     fn merge(&mut self, other: &Histogram) {
@@ -164,7 +173,7 @@ mod tests {
     fn a_bound_belongs_to_its_bucket() {
         let mut histogram = Histogram::default();
         for ms in [0, 10, 11, 400_000] {
-            histogram.add(Duration::from_millis(ms));
+            histogram.add(Duration::from_millis(ms), 1);
         }
         let mut twice = histogram.clone();
         twice.merge(&histogram);
@@ -173,5 +182,14 @@ mod tests {
             (1, 1, 1, 1)
         );
         assert_eq!((twice.counts[17], twice.sum), (2, Duration::from_millis(800_042)));
+    }
+
+    #[test]
+    fn tries_that_took_as_long_are_counted_each() {
+        let at_work = AtWork::new(2);
+        at_work.observe(1, [0, 11, 11, 11, 0].map(Duration::from_millis));
+        at_work.observe(1, []);
+        let took = at_work.took();
+        assert_eq!((took.counts[0], took.counts[7], took.sum), (2, 3, Duration::from_millis(33)));
     }
 }

@@ -306,8 +306,8 @@ impl Shared {
         self.wake_each(&woken);
     }
 
-    /// Takes tries for a worker whose handler can fail: those whose next try is due first, then new ones up to its
-    /// fair share, lest one worker has many open while others have none. With [`Next::Wait`] it is woken when there are
+    /// Takes tries for a worker whose handler can fail: those whose next try is due and new ones in turn, new ones up to
+    /// its fair share, lest one worker has many open while others have none. With [`Next::Wait`] it is woken when there are
     /// more.
     pub fn take_tries(&self, worker: u32, want: Want, into: &mut Vec<Try>) -> Next {
         let mut state = self.lock();
@@ -322,7 +322,10 @@ impl Shared {
             let share = usize::try_from(all).unwrap_or(usize::MAX).max(want.open + usize::from(want.woken));
             while into.len() - before < want.tries_max {
                 let open = want.open + into.len() - before;
-                match tries.due.front() {
+                // Tries that are due again at once must not keep every other lane waiting.
+                let is_new_next =
+                    std::mem::take(&mut tries.is_new_next) && open < share && board.has_work(worker);
+                match tries.due.front().filter(|first| first.alone || !is_new_next) {
                     // It waits for the others to end, and new ones wait for it.
                     Some(first) if first.alone && open > 0 => break,
                     Some(first) => {
@@ -330,6 +333,7 @@ impl Shared {
                         // One that was broken off, or never reached its child, is not tried again but at last.
                         tries.outcomes.retried += u64::from(first.attempt > 1);
                         into.extend(tries.due.pop_front());
+                        tries.is_new_next = true;
                         if alone {
                             break;
                         }

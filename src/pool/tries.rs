@@ -135,6 +135,8 @@ pub(super) struct Tries {
     entered: u64,
     /// To be taken by the next worker.
     pub(super) due: VecDeque<Try>,
+    /// The last one that a worker took was due: a new one has its turn.
+    pub(super) is_new_next: bool,
     /// For the engine.
     pub(super) judged: Vec<Judged>,
     pub(super) outcomes: Outcomes,
@@ -157,6 +159,7 @@ impl Tries {
             waiting: BTreeMap::new(),
             entered: 0,
             due: VecDeque::new(),
+            is_new_next: false,
             judged: Vec::new(),
             outcomes: Outcomes::default(),
             given_up: 0,

@@ -317,6 +317,23 @@ fn a_closed_stdout_lets_the_other_children_finish() {
     assert_eq!(stage.committed(&group), 3, "{exit}");
 }
 
+/// Only the lane of a record that is tried again waits, also where its next try is due at once.
+#[test]
+fn a_record_that_fails_for_ever_keeps_no_other_waiting() {
+    let kafka = Cluster::any();
+    let keys: Vec<String> = (0..20).map(|n| format!("k{n}")).collect();
+    let records: Vec<Given<'_>> = keys.iter().map(|key| Given::of(key, b"v")).collect();
+    let stage = Stage::of(&kafka, &records);
+    let group = stage.group("g");
+    let script = "[ $KEYLANE_OFFSET = 3 ] && exit 75; echo $KEYLANE_OFFSET >> $D/done";
+    let options = ["-w", "1", "--retry-delay", "0", "--drain-timeout", "200ms"];
+    let mut keylane = stage.start(&group, &options, script, &[]);
+    wait_until("all others", LIMIT, || (stage.lines("done").len() == 19).then_some(()));
+    keylane.signal("TERM");
+    let exit = keylane.wait_exit(LIMIT);
+    assert_eq!((exit.code, stage.committed(&group)), (Some(75), 3), "{exit}");
+}
+
 #[test]
 fn a_second_signal_leaves_no_child() {
     let kafka = Cluster::any();

@@ -265,7 +265,9 @@ fn a_child_may_close_its_stdin_or_end_after_each_record() {
     assert_eq!((exit.code, stage.done_sorted()), (Some(0), (0..20).collect()), "{exit}");
     // With its stdin closed it lives on; its stdout closed, it cannot answer.
     let stage = Stage::of(&kafka, &records(&keys(1), &["v"; 2]));
-    let exit = stage.run(&["--retries", "0"], "next; done_with; exec sleep 100 <&-");
+    // The last one is not to be waited for until the usual drain is over.
+    let options = ["--retries", "0", "--drain-timeout", "2s"];
+    let exit = stage.run(&options, "next; done_with; exec sleep 100 <&-");
     assert_eq!((exit.code, stage.done_sorted()), (Some(0), vec![0, 1]), "{exit}");
     let stage = Stage::of(&kafka, &records(&keys(1), &["v"; 2]));
     let exit = stage.run(&["--retries", "0"], "next; exec sleep 100 >&-");
