@@ -183,8 +183,8 @@ fn case_07_a_commit_in_a_rebalance() {
     assert!(next.is_none_or(|a| a.time - synced.1 < Duration::from_secs(1)), "fetching did not start again");
 }
 
-/// confluentinc/librdkafka#2933, with a partition that leaves: no commit of an old generation, none of what is another's,
-/// and what is kept is read on at once.
+/// confluentinc/librdkafka#2933, with a partition that leaves: no commit of an old generation, none of what is
+/// another's, and what is kept is read on at once.
 #[test]
 fn case_07_what_is_left_is_committed_by_the_new_generation() {
     for (assignor, handler) in [("cooperative-sticky", "lanes"), ("range", "lanes"), ("range", "hash")] {

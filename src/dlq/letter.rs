@@ -56,8 +56,8 @@ impl Origin {
         ]
     }
 
-    /// Takes the headers of a letter apart into its origin and the record's own headers; none if it is no dead letter of
-    /// keylane's, or does not tell where it comes from.
+    /// Takes the headers of a letter apart into its origin and the record's own headers; none if it is no dead letter
+    /// of keylane's, or does not tell where it comes from.
     pub(crate) fn split<'a>(headers: &[Header<'a>]) -> Option<(Origin, Vec<Header<'a>>)> {
         let first = headers.iter().rposition(|(name, _)| *name == TOPIC.as_bytes())?;
         let (before, letter) = headers.split_at(first);

@@ -205,8 +205,8 @@ fn is_text(bytes: &[u8]) -> bool {
     !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok()
 }
 
-/// Appends the headers as they are, in order and with repetitions: a JSON list of pairs, name and value in base64, a null
-/// value as null. `[]` where there is none.
+/// Appends the headers as they are, in order and with repetitions: a JSON list of pairs, name and value in base64, a
+/// null value as null. `[]` where there is none.
 pub fn append_headers<'a>(out: &mut Vec<u8>, headers: impl Iterator<Item = Header<'a>>) {
     out.push(b'[');
     for (index, (name, value)) in headers.enumerate() {

@@ -5,8 +5,8 @@
 //! newline inside a command does not break its line. What is in a [`Joblog`] when `write` returns survives `kill -9`
 //! (not a power failure: it is not synced, as GNU parallel's is not).
 //!
-//! Seq counts the lines of one process from 1, tries included, as every line of GNU parallel has a Seq of its own. Lines
-//! stand in the order in which tries ended, which for the records of a lane is their order.
+//! Seq counts the lines of one process from 1, tries included, as every line of GNU parallel has a Seq of its own.
+//! Lines stand in the order in which tries ended, which for the records of a lane is their order.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};

@@ -143,8 +143,8 @@ impl Handler {
         !self.can_block() && self.config.print.is_none() && self.observer.is_none()
     }
 
-    /// Handles one record, and returns whether it is finished: once `is_stopped` says so, it is given up instead, before
-    /// anything of it is to be seen. Its output may wait for [`Handler::flush`].
+    /// Handles one record, and returns whether it is finished: once `is_stopped` says so, it is given up instead,
+    /// before anything of it is to be seen. Its output may wait for [`Handler::flush`].
     ///
     /// # Errors
     /// Writing to stdout failed, or the record cannot be read.

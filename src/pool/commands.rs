@@ -117,7 +117,8 @@ impl Crew {
 
 /// After a command that cannot be started for now: the system lacks memory or numbers for processes.
 const START_REST: Duration = Duration::from_millis(100);
-/// A bell, a pidfd and at most four ends of pipes; while a child is started the ends of two more, and what waits for it.
+/// A bell, a pidfd and at most four ends of pipes; while a child is started the ends of two more, and what waits for
+/// it.
 const DESCRIPTORS_PER_WORKER: u64 = 10;
 /// Brokers, files, signals.
 const DESCRIPTORS_OF_OTHERS: u64 = 128;

@@ -249,7 +249,9 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_end_the_walk(bytes in prop::collection::vec(prop::sample::select(&b"{}[]\",:\\ a01n"[..]), 0..60)) {
+        fn any_bytes_end_the_walk(
+            bytes in prop::collection::vec(prop::sample::select(&b"{}[]\",:\\ a01n"[..]), 0..60)
+        ) {
             for pointer in ["/a", "/0/a", "/a/1", "//"] {
                 let _ = Pointer::new(pointer).find(&bytes);
             }

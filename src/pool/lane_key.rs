@@ -30,7 +30,8 @@ impl LaneReader {
         matches!(self, LaneReader::Key)
     }
 
-    /// What decides the lane, if the record has it. Of headers with one name the last counts, as for Java's `lastHeader`.
+    /// What decides the lane, if the record has it. Of headers with one name the last counts, as for Java's
+    /// `lastHeader`.
     pub(super) fn read<'a>(&self, record: &Record<'a>) -> Option<Cow<'a, [u8]>> {
         match self {
             LaneReader::Key => record.key.map(Cow::Borrowed),

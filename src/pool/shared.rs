@@ -306,9 +306,9 @@ impl Shared {
         self.wake_each(&woken);
     }
 
-    /// Takes tries for a worker whose handler can fail: those whose next try is due and new ones in turn, new ones up to
-    /// its fair share, lest one worker has many open while others have none. With [`Next::Wait`] it is woken when there are
-    /// more.
+    /// Takes tries for a worker whose handler can fail: those whose next try is due and new ones in turn, new ones up
+    /// to its fair share, lest one worker has many open while others have none. With [`Next::Wait`] it is woken when
+    /// there are more.
     pub fn take_tries(&self, worker: u32, want: Want, into: &mut Vec<Try>) -> Next {
         let mut state = self.lock();
         state.idle.retain(|idle| *idle != worker);
@@ -361,9 +361,9 @@ impl Shared {
         Next::Wait
     }
 
-    /// Adds records to a try that is about to be handled, up to `records_max`: of its own lane alone if `one_lane`. Where
-    /// there are not enough, and it is not the `last` call, the worker is woken when there are more. Returns whether the
-    /// try is as it is to be handled.
+    /// Adds records to a try that is about to be handled, up to `records_max`: of its own lane alone if `one_lane`.
+    /// Where there are not enough, and it is not the `last` call, the worker is woken when there are more. Returns
+    /// whether the try is as it is to be handled.
     pub fn top_up(
         &self,
         worker: u32,

@@ -125,7 +125,8 @@ impl Engine {
         drop(state);
         let limit = Limit::of(&counts, idle, workers, self.is_held_back()).word();
         let mut text = format!(
-            "status: inflight={} waiting={waiting} lanes={lanes} ready={} queued={} pending={} held={}B workers={}/{workers} \
+            "status: inflight={} waiting={waiting} lanes={lanes} ready={} queued={} pending={} held={}B \
+             workers={}/{workers} \
              limit={limit}",
             counts.inflight,
             counts.ready,

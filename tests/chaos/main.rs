@@ -2,8 +2,8 @@
 //!
 //! `scripts/test chaos` starts it. A round has a topic, a group and a seed of its own: records are written all the
 //! time, several `keylane pool` work, and every few seconds a deed is done to one of them or to a broker; then all is
-//! healed, and the group has to come to the end. Two judges look at it: `keylane verify` by the joblogs, and [`judge`] by
-//! what the handlers themselves have written down. This program is also the handler: see [`handler`].
+//! healed, and the group has to come to the end. Two judges look at it: `keylane verify` by the joblogs, and [`judge`]
+//! by what the handlers themselves have written down. This program is also the handler: see [`handler`].
 //!
 //! What a violated round has left stays under `target/tmp`; with `KEYLANE_CHAOS_KEEP=1` that of a good one too.
 //! Without `KEYLANE_CHAOS_SECONDS` only the judge is tried, on small histories that are wrong in one way each.

@@ -288,8 +288,8 @@ const RESOURCE_TOPIC: i8 = 2;
 /// Kafka's number for a value that is Kafka's own default, in DescribeConfigs.
 const SOURCE_DEFAULT: i8 = 5;
 
-/// Reads a set of operations as Kafka writes it: a bit per `AclOperation`, of which WRITE is number 4. A broker that does
-/// not tell leaves the smallest number there.
+/// Reads a set of operations as Kafka writes it: a bit per `AclOperation`, of which WRITE is number 4. A broker that
+/// does not tell leaves the smallest number there.
 fn may_write(operations: i32) -> Option<bool> {
     const WRITE: i32 = 1 << 4;
     (operations != i32::MIN).then_some(operations & WRITE != 0)

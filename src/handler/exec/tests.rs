@@ -140,7 +140,8 @@ fn what_the_pool_ends_is_unfinished() {
 
 #[test]
 fn arguments_environment_and_headers() {
-    let script = r#"printf '<%s>' "$@" $KEYLANE_TOPIC $KEYLANE_KEY $KEYLANE_HEADER_H > $D/out; cat <&$KEYLANE_HEADERS_FD >> $D/out"#;
+    let script = r#"printf '<%s>' "$@" $KEYLANE_TOPIC $KEYLANE_KEY $KEYLANE_HEADER_H > $D/out
+        cat <&$KEYLANE_HEADERS_FD >> $D/out"#;
     let mut stage = Stage::of(script, |config| {
         config.replace = true;
         config.words.extend(["sh", "{}", "{key}@{offset}"].map(OsString::from));

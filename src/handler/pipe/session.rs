@@ -2,9 +2,9 @@
 //! written, the answers that come back, and what becomes of open records when a child ends.
 //!
 //! Guarantees: each record that is opened gets exactly one outcome; only a record of which a byte has left can be
-//! answered, only one that the child began to read is blamed for its end; at most `depth` are open and at most [`OUT_BYTES_MAX`] and one record wait to be written; an
-//! answer costs no search and no allocation. A session outlives its children: ids go on rising from one to the next, so
-//! that none is given twice.
+//! answered, only one that the child began to read is blamed for its end; at most `depth` are open and at most
+//! [`OUT_BYTES_MAX`] and one record wait to be written; an answer costs no search and no allocation. A session
+//! outlives its children: ids go on rising from one to the next, so that none is given twice.
 
 use std::time::Duration;
 

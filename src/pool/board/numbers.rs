@@ -130,7 +130,8 @@ impl<B> Board<B> {
         }
     }
 
-    /// The lanes with most records waiting, the longest first; none for the other dispatchers. Costs a look at each lane.
+    /// The lanes with most records waiting, the longest first; none for the other dispatchers. Costs a look at each
+    /// lane.
     pub fn longest_lanes(&self, lanes_max: usize) -> Vec<LongLane<'_, B>> {
         let Dispatcher::Lanes(lanes) = &self.dispatcher else { return Vec::new() };
         let long = lanes.longest(lanes_max).into_iter().filter_map(|long| {
