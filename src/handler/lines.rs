@@ -2,7 +2,7 @@
 //!
 //! Whole lines go out, each by one write with what came along, so lines of several children never mix. As GNU parallel
 //! has it, a last line without an end is passed as it is, and `--tag` puts topic/partition@offset and a tab before each
-//! line. A line of more than [`LINE_BYTES_MAX`] is passed in parts, between which others may stand.
+//! line. A line of more than `LINE_BYTES_MAX` is passed in parts, between which others may stand.
 
 use std::io::{self, Write};
 

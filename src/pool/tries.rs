@@ -2,7 +2,7 @@
 //!
 //! A [`Try`] keeps its run, so its lane waits for it while every other lane goes on. Guarantees: a try is at one place
 //! at a time (with a worker, here, or with the dead letters); what a try belongs to decides when it is to be broken off
-//! ([`Shared::limit_of`](super::shared::Shared::limit_of)); what is given up is dropped or queued again by the board.
+//! ([`Shared::ends_of`](super::shared::Shared::ends_of)); what is given up is dropped or queued again by the board.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -108,7 +108,7 @@ impl<B> Board<B> {
         self.queued == 0 && self.inflight == 0
     }
 
-    /// Whether a record can be taken by one worker only ([`Dispatch::Hash`]).
+    /// Whether a record can be taken by one worker only ([`Dispatch::Hash`](super::Dispatch::Hash)).
     pub fn has_fixed_workers(&self) -> bool {
         matches!(self.dispatcher, Dispatcher::Hash(_))
     }
