@@ -57,7 +57,7 @@ fn help_and_version_go_to_stdout_with_zero() {
         assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{line}");
     }
     let help = text(&keylane(&["--help"], &[]).stdout);
-    assert!(help.lines().count() <= 12, "{help}");
+    assert!(help.lines().count() <= 14, "{help}");
     let pool = text(&keylane(&["pool", "--help"], &[]).stdout);
     for part in ["[env: WORKERS] [default: 8]", "[env: COMMIT_INTERVAL] [default: 500ms]", "[default: 25s]"] {
         assert!(pool.contains(part), "{part}: {pool}");
@@ -83,7 +83,6 @@ fn unknown_words() {
     refused("-b a:1 pool", &["'-b'", "Options go after the command"]);
     refused("pool --workers", &["--workers <N>"]);
     refused("pool -w 4 -w 5", &["--workers", "multiple times"]);
-    refused("pool --exec true", &["'--exec'"]);
     refused("pool -v -q", &["--verbose", "--quiet"]);
     refused("topic create", &["<NAME>"]);
     refused("topic delete", &["<NAME>"]);
@@ -99,10 +98,27 @@ fn go_style_options() {
 }
 
 #[test]
-fn commands_are_not_in_this_version() {
-    refused("pool -t orders -g billing -- cat", &["-- CMD", "this version", "--work-delay D"]);
-    refused("sequential -- sh -c true", &["-- CMD"]);
-    refused("pool --", &["-- CMD"]);
+fn commands_come_last_and_alone() {
+    refused("pool --", &["-- has no command", "-- CMD ARG..."]);
+    refused("pool --exec", &["--exec has no command"]);
+    refused("sequential --print %s -- sh -c true", &["choose one handler"]);
+    refused("pool --shell true -- cat", &["choose one handler"]);
+    refused("pool --tag --work-delay 0", &["--tag is for a command"]);
+    refused("pool --dlq dead --on-fail skip -- cat", &["--dlq", "--on-fail"]);
+    refused("pool --on-fail dlq -- cat", &["--dlq TOPIC"]);
+    refused("pool --halt soon -- cat", &["never, now,fail=N, soon,fail=N"]);
+    refused("pool --retries=-1 -- cat", &["from 0 to 1000000, or inf"]);
+    refused("pool --reject-exit 0 -- cat", &["from 1 to 255"]);
+    refused("verify", &["<JOBLOG>"]);
+    refused("verify j.log -g g", &["-t TOPIC"]);
+    refused("dlq list", &["--topic"]);
+    let output = keylane(&["pool", "--exec", "true", "--tag", "-b", "127.0.0.1:1"], &[]);
+    assert_eq!(output.status.code(), Some(69), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("--tag stands after --exec"), "{}", text(&output.stderr));
+    for (command, code) in [("keylane-no-such-command", 127), ("/etc/passwd", 126)] {
+        let output = keylane(&["pool", "--", command], &[]);
+        assert_eq!(output.status.code(), Some(code), "{command}: {}", text(&output.stderr));
+    }
 }
 
 #[test]
@@ -156,7 +172,7 @@ fn contradictions() {
 
 #[test]
 fn lecture_defaults_hold_for_its_topic_alone() {
-    refused("pool -t orders", &["a group and a handler", "-g GROUP", "--work-delay D", "--print FORMAT"]);
+    refused("pool -t orders", &["a group and a handler", "-g GROUP", "-- CMD", "--print FORMAT"]);
     refused("pool -t orders -g g", &["needs a handler"]);
     refused("sequential -t orders --print %s", &["needs a group"]);
     refused("pool -t lecture-03-05-events -t orders", &["topic orders needs"]);

@@ -325,6 +325,8 @@ fn requests() {
                 let shifts = is_wide(kind.key, kind.version);
                 if shifts || kind.version != i16::from_be_bytes([wire[6], wire[7]]) || (4..6).contains(&at) {
                     wire.truncate(header);
+                    // Or the frames behind it would be its body.
+                    wire[..4].copy_from_slice(&(header as i32 - 4).to_be_bytes());
                 }
             }
             frames.push((rng.below(2), wire));
