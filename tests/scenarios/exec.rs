@@ -255,11 +255,14 @@ fn a_term_to_everything_is_no_failure() {
     let exit = keylane.wait_exit(LIMIT);
     assert_eq!((exit.code, exit.done("stop")), (Some(75), Some("signal")), "{exit}");
     assert_eq!((exit.done("retried"), exit.done("skipped")), (Some("0"), Some("0")), "{exit}");
-    assert_eq!((exit.done("processed"), stage.committed(&group)), (Some("0"), 0), "{exit}");
-    // A child may end by the signal before keylane has its own, and its worker begin with the next record.
-    let unfinished: usize = exit.done("unfinished").unwrap().parse().unwrap();
-    assert!((4..=8).contains(&unfinished) && unfinished >= stage.lines("begun").len(), "{exit}");
-    assert_eq!(stage.lines("done"), [] as [&str; 0]);
+    assert_eq!(stage.committed(&group), 0, "{exit}");
+    // A child may end by the signal before keylane has its own, and its worker begin with the next record, which then
+    // is finished in the drain.
+    let number = |name: &str| exit.done(name).unwrap().parse::<usize>().unwrap();
+    let (unfinished, processed) = (number("unfinished"), number("processed"));
+    assert!((4..=8).contains(&unfinished) && processed <= 4, "{exit}");
+    assert!(stage.lines("begun").len() <= unfinished + processed, "{exit}");
+    assert_eq!(stage.lines("done").len(), processed, "{exit}");
 }
 
 /// Ctrl+C reaches keylane's own group, in which no child is.
