@@ -73,7 +73,7 @@ pub(super) fn start(
 }
 
 fn work(shared: &Shared, number: u32, mut handler: Handler) {
-    // Else the system lets a sleep end 50 us late, and 10,000 short ones in a row half a second. Refused, they are late.
+    // Else the system lets a sleep end 50 us late, and 10,000 short ones half a second in all.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_timerslack(1);
     let mut worker = Worker::new(number, shared);
