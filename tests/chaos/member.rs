@@ -158,6 +158,8 @@ fn tenures(said: &[Value], end: Option<(Duration, Gone)>) -> Vec<Tenure> {
         let message = line["message"].as_str().unwrap_or_default();
         match kind {
             "warning" if message.contains("drain limit of a rebalance") => cut_short = true,
+            // No coordinator took its last commit.
+            "note" if message.contains("was not acknowledged in time") => cut_short = true,
             "draining" => ends = true,
             "assigned" => {
                 let generation = line["generation"].as_i64().unwrap_or(-1);

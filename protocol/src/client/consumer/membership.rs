@@ -321,6 +321,11 @@ impl Consumer {
             revocation.partitions.iter().filter(|at| told(at)).cloned().collect();
         self.forget_partitions(revocation.partitions.iter());
         if !fenced.is_empty() {
+            if !committed {
+                let text = "the commit before partitions are given up was not acknowledged in time: what was \
+                            finished since the one before is done again by their next owner";
+                self.events.push_back(Event::Notice(text.to_owned()));
+            }
             self.events.push_back(Event::Revoked(fenced));
         }
         // The cooperative round that gives them to others. An eager one is wanted already.
