@@ -346,7 +346,11 @@ pub fn wait_for(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<b
     let timeout =
         limit_ms.map_or(PollTimeout::NONE, |ms| PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX));
     match poll(fds, timeout) {
-        Err(Errno::EINTR) => Ok(false),
+        // What is ready is known all the same.
+        Err(Errno::EINTR) => match poll(fds, PollTimeout::ZERO) {
+            Err(Errno::EINTR) => Ok(false),
+            polled => Ok(polled? > 0),
+        },
         polled => Ok(polled? > 0),
     }
 }

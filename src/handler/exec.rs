@@ -353,6 +353,12 @@ impl Limits {
         }
         let now = now();
         if self.ender == Ender::Itself {
+            let is_due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
+            let due = is_due(self.ends.map(|ends| ends.term_at)) || is_due(self.timeout_at);
+            if due && is_over(child) {
+                // Where keylane itself stood still, it may have ended in good time.
+                return Some(Duration::ZERO);
+            }
             if self.ends.is_some_and(|ends| ends.term_at <= now) {
                 self.ender = Ender::Pool;
             } else if self.timeout_at.is_some_and(|at| at <= now) {
@@ -378,6 +384,12 @@ impl Limits {
         }
         Some(next.saturating_sub(now))
     }
+}
+
+/// Whether a child has ended, reaped or not.
+fn is_over(child: &Child) -> bool {
+    let mut fds = [PollFd::new(child.as_fd(), PollFlags::POLLIN)];
+    child::wait_for(&mut fds, Some(Duration::ZERO)).unwrap_or(false)
 }
 
 #[cfg(test)]

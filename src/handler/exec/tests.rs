@@ -122,6 +122,28 @@ fn a_child_over_its_time_is_ended_with_its_group() {
     }
 }
 
+/// As a process that is stopped and goes on: the time is over, and the child ended long before.
+#[test]
+fn a_child_that_ended_while_keylane_stood_still_was_in_time() {
+    let mut stage = Stage::of("exit 0", |config| config.timeout = Some(Duration::from_secs(1)));
+    let (header, payload) = batch_of(Some(b"k"), Some(b"v"), &[]);
+    let record = Record::parse(&header, &payload, 0).unwrap();
+    let calls = std::cell::Cell::new(0);
+    let now = || {
+        calls.set(calls.get() + 1);
+        if calls.get() == 1 {
+            return Duration::ZERO;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        Duration::from_secs(3600)
+    };
+    for ends in [None, Some(Ends { term_at: Duration::from_secs(1), kill_at: Duration::from_secs(2) })] {
+        calls.set(0);
+        let watch = Watch { bell: &stage.bell, now: &now, ends: &|| ends, started: &|_| {} };
+        assert_eq!(stage.exec.run(ABOUT, &record, None, &watch).unwrap().outcome, Outcome::Done);
+    }
+}
+
 #[test]
 fn what_the_pool_ends_is_unfinished() {
     let mut stage = Stage::of("trap 'exit 0' TERM; while :; do sleep 0.05; done", |_| {});
