@@ -19,7 +19,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keylane_protocol::records::Record;
+use keylane_protocol::records::{Headers, Record};
 
 use crate::pool::run::RunRecord;
 use crate::pool::shared::RecordBatch;
@@ -182,17 +182,8 @@ impl Handler {
             }
         }
         let Some(format) = &self.config.print else { return Ok(true) };
-        let (batch, parsed) = (record.batch, parse(record)?);
-        let view = RecordView {
-            topic: &batch.topic,
-            partition: batch.partition,
-            offset: parsed.offset,
-            timestamp_ms: parsed.timestamp_ms,
-            key: parsed.key,
-            value: parsed.value,
-            headers: parsed.headers(),
-        };
-        format.render(&view, &mut self.out);
+        let parsed = parse(record)?;
+        format.render(&view(record.batch, &parsed), &mut self.out);
         if self.out.len() >= OUT_BYTES_MAX {
             self.flush()?;
         }
@@ -219,6 +210,19 @@ impl Handler {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         delay.min + spread.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)
+    }
+}
+
+/// What is written of a record.
+pub(crate) fn view<'a>(batch: &'a RecordBatch, parsed: &Record<'a>) -> RecordView<'a, Headers<'a>> {
+    RecordView {
+        topic: &batch.topic,
+        partition: batch.partition,
+        offset: parsed.offset,
+        timestamp_ms: parsed.timestamp_ms,
+        key: parsed.key,
+        value: parsed.value,
+        headers: parsed.headers(),
     }
 }
 

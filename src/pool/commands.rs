@@ -16,7 +16,7 @@ use crate::handler::bell::Bell;
 use crate::handler::child::{self, Program};
 use crate::handler::environment::About;
 use crate::handler::exec::{Command, Exec, Ran, Watch};
-use crate::handler::format::{self, RecordView};
+use crate::handler::format::Format;
 use crate::handler::joblog::{Entry, Joblog};
 use crate::handler::outcome::{End, Failed, Kind, Outcome};
 use crate::handler::pipe::{self, Pipe};
@@ -246,18 +246,8 @@ impl Workshop {
 fn lines_of(tried: &Try) -> io::Result<Vec<u8>> {
     let mut lines = Vec::new();
     for record in tried.records() {
-        let (batch, parsed) = (record.batch, crate::handler::parse(&record)?);
-        let view = RecordView {
-            topic: &batch.topic,
-            partition: batch.partition,
-            offset: parsed.offset,
-            timestamp_ms: parsed.timestamp_ms,
-            key: parsed.key,
-            value: parsed.value,
-            headers: parsed.headers(),
-        };
-        format::json(&view, None, &mut lines);
-        lines.push(b'\n');
+        let parsed = crate::handler::parse(&record)?;
+        Format::Json.render(&crate::handler::view(record.batch, &parsed), &mut lines);
     }
     Ok(lines)
 }

@@ -163,26 +163,19 @@ impl Engine {
                 if stop == Stop::Failure(Exit::Record) { "reading a record" } else { "writing to stdout" };
             self.report.error(format!("{what} failed: {error}"));
         }
-        match self.ending {
-            Ending::No => self.begin_end(stop, now),
-            _ => self.change_stop(stop),
-        }
+        self.end_for(stop, now);
     }
 
-    /// A failure while the run ends already.
-    pub(super) fn fail(&mut self, exit: Exit) {
-        self.change_stop(Stop::Failure(exit));
-    }
-
-    /// The first failure decides the exit code.
-    fn change_stop(&mut self, new: Stop) {
+    /// The run is to end for this, whether it does so already or not: the first failure decides the exit code.
+    pub(super) fn end_for(&mut self, new: Stop, now: Duration) {
         match &mut self.ending {
+            Ending::No => self.begin_end(new, now),
             Ending::Draining { stop, .. } | Ending::GivingUp { stop, .. } | Ending::Closing { stop } => {
                 if !matches!(stop, Stop::Failure(_)) {
                     *stop = new;
                 }
             }
-            Ending::No | Ending::Hurrying { .. } => {}
+            Ending::Hurrying { .. } => {}
         }
     }
 

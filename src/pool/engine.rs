@@ -505,10 +505,7 @@ impl Engine {
             Some(Failure::Output(error)) => self.on_output_failure(&error, now),
             Some(Failure::Handler(exit, what)) => {
                 self.report.error(what);
-                match self.ending {
-                    Ending::No => self.begin_end(Stop::Failure(exit), now),
-                    _ => self.fail(exit),
-                }
+                self.end_for(Stop::Failure(exit), now);
             }
             None => {}
         }

@@ -436,10 +436,7 @@ impl Shared {
         let State { board, tries, .. } = &mut *state;
         match refused {
             None => {
-                let Judged { mut tried, .. } = judged;
-                let records = tried.len();
-                tries.outcomes.dead_lettered += records as u64;
-                board.complete(&mut tried.run, records);
+                tries.outcomes.dead_lettered += tries.pass(board, judged.tried);
                 state.last_at = state.last_at.max(self.now());
             }
             Some(_) if tries::is_gone(board, &judged.tried) => tries.give_up(board, judged.tried),

@@ -13,6 +13,7 @@ use super::shared::RecordBatch;
 use super::tracker::Assignment;
 use crate::handler::outcome::{Failed, Kind, Outcome};
 use crate::handler::policy::{Policy, Verdict};
+use crate::seed::records::random;
 
 /// One record, or with `--batch` several of which all have one outcome, on the way to that outcome.
 #[derive(Debug)]
@@ -130,7 +131,9 @@ const SIGNAL_WAIT: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct Tries {
     policy: Policy,
-    random: u64,
+    /// For the jitter.
+    seed: u64,
+    draws: u64,
     waiting: BTreeMap<(Duration, u64), (Try, Waits)>,
     entered: u64,
     /// To be taken by the next worker.
@@ -155,7 +158,8 @@ impl Tries {
     pub(super) fn new(policy: Policy, seed: u64) -> Tries {
         Tries {
             policy,
-            random: seed | 1,
+            seed,
+            draws: 0,
             waiting: BTreeMap::new(),
             entered: 0,
             due: VecDeque::new(),
@@ -208,17 +212,12 @@ impl Tries {
     pub(super) fn settle(
         &mut self,
         board: &mut Board<RecordBatch>,
-        mut tried: Try,
+        tried: Try,
         outcome: Outcome,
         now: Duration,
     ) -> u64 {
         match outcome {
-            Outcome::Done => {
-                let records = tried.len();
-                board.complete(&mut tried.run, records);
-                self.keep_run(tried.run);
-                records as u64
-            }
+            Outcome::Done => self.pass(board, tried),
             Outcome::Unfinished => {
                 // Where nothing ends it was no fault of the record, and it is tried again with its number.
                 if is_gone(board, &tried) || tried.places().any(|(slot, _)| board.is_draining(slot)) {
@@ -242,6 +241,14 @@ impl Tries {
         }
     }
 
+    /// Its records are over: a commit may pass them. Returns how many they are.
+    pub(super) fn pass(&mut self, board: &mut Board<RecordBatch>, mut tried: Try) -> u64 {
+        let records = tried.len();
+        board.complete(&mut tried.run, records);
+        self.keep_run(tried.run);
+        records as u64
+    }
+
     fn judge(&mut self, board: &mut Board<RecordBatch>, mut tried: Try, failed: Failed, now: Duration) {
         if !failed.counts {
             tried.alone = true;
@@ -249,8 +256,8 @@ impl Tries {
             return self.due.push_back(tried);
         }
         tried.counted += u32::from(failed.kind == Kind::Ordinary);
-        let random = self.draw();
-        match self.policy.judge(&failed, tried.attempt, tried.counted, random) {
+        let jitter = self.draw();
+        match self.policy.judge(&failed, tried.attempt, tried.counted, jitter) {
             Verdict::Again(delay) => {
                 tried.attempt = tried.attempt.saturating_add(1);
                 // Without a delay there is nothing that the engine would have to be woken for.
@@ -261,9 +268,7 @@ impl Tries {
                 }
             }
             Verdict::Skip => {
-                let records = tried.len();
-                self.outcomes.skipped += records as u64;
-                board.complete(&mut tried.run, records);
+                self.outcomes.skipped += self.pass(board, tried);
             }
             verdict => self.judged.push(Judged { tried, failed, verdict }),
         }
@@ -342,12 +347,8 @@ impl Tries {
     }
 
     fn draw(&mut self) -> u64 {
-        // splitmix64: jitter is all that is wanted.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.draws += 1;
+        random(self.seed, self.draws)
     }
 }
 

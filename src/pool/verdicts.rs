@@ -80,10 +80,7 @@ impl Engine {
             _ => format!("{name}: failed on try {tries} ({how}), the last one it has"),
         };
         self.report.error(format!("{text}; it is not committed and comes again"));
-        match self.ending {
-            Ending::No => self.begin_end(Stop::Failure(exit), now),
-            _ => self.fail(exit),
-        }
+        self.end_for(Stop::Failure(exit), now);
         let mut state = self.shared.lock();
         let State { board, tries, .. } = &mut *state;
         tries.give_up(board, tried);

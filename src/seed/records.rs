@@ -7,6 +7,8 @@
 use keylane_protocol::partitioner;
 use std::num::NonZeroU32;
 
+use crate::handler::format::append_digits;
+
 /// Phrases are cut from this many, which every codec remembers.
 const PHRASES: usize = 32;
 /// The longest run of one half.
@@ -15,7 +17,7 @@ const RUN_BYTES: usize = 64;
 const DIGITS_MAX: usize = 20;
 
 /// splitmix64 of a place in a sequence: stateless, so a record can be made again.
-pub(super) fn random(seed: u64, place: u64) -> u64 {
+pub(crate) fn random(seed: u64, place: u64) -> u64 {
     let mut bits = seed.wrapping_add(place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -107,24 +109,9 @@ impl Keys {
             Some(zipf) => zipf.rank(random(self.seed, index)) - 1,
         };
         self.key.truncate(self.prefix_bytes);
-        push_decimal(&mut self.key, number);
+        append_digits(&mut self.key, number);
         (&self.key, partitioner::partition(&self.key, self.partitions))
     }
-}
-
-#[inline]
-fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; DIGITS_MAX];
-    let mut at = DIGITS_MAX;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
 }
 
 /// Ranks from 1 to n with probability ∝ rank^-s, by rejection-inversion (Hörmann and Derflinger 1996): no table, so any

@@ -18,11 +18,11 @@ use crate::exit::Exit;
 use crate::handler::bell::Bell;
 use crate::handler::child::{Program, spawn_failed, wait_for};
 use crate::handler::environment::Base;
-use crate::handler::format::{self, RecordView};
+use crate::handler::format;
 use crate::handler::joblog::{Entry, Joblog};
 use crate::handler::lines::{Lines, Target};
 use crate::handler::outcome::{End, ExitCodes, Failed, Kind, Outcome};
-use crate::handler::parse;
+use crate::handler::{parse, view};
 use crate::pool::shared::{Failure, KILL_AFTER, Shared, Want};
 use crate::pool::tries::Try;
 use crate::pool::worker::Next;
@@ -559,16 +559,7 @@ fn render(id: u64, tried: &Try, out: &mut Vec<u8>, failure: &mut Option<Failure>
     let record = tried.first();
     match parse(&record) {
         Ok(parsed) => {
-            let view = RecordView {
-                topic: &record.batch.topic,
-                partition: record.batch.partition,
-                offset: parsed.offset,
-                timestamp_ms: parsed.timestamp_ms,
-                key: parsed.key,
-                value: parsed.value,
-                headers: parsed.headers(),
-            };
-            format::json(&view, Some(id), out);
+            format::json(&view(record.batch, &parsed), Some(id), out);
             out.push(b'\n');
         }
         Err(error) => {
