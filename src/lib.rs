@@ -13,6 +13,7 @@ pub mod handler;
 pub mod lag;
 pub mod listen;
 pub mod pool;
+mod prometheus;
 pub mod report;
 pub mod seed;
 mod session;

@@ -1,5 +1,6 @@
 //! `lag`: watches a group.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
@@ -39,6 +40,10 @@ pub(super) struct LagFlags {
     #[arg(long, value_name = "LEVEL", value_parser = isolation)]
     isolation: Option<Isolation>,
 
+    /// Serve /metrics and /healthz over HTTP here, such as 127.0.0.1:9401
+    #[arg(long, value_name = "IP:PORT", value_parser = value::listen, conflicts_with = "once")]
+    listen: Option<SocketAddr>,
+
     #[command(flatten)]
     common: CommonFlags,
 }
@@ -63,6 +68,7 @@ impl LagFlags {
             topics: value::without_repetition(self.topic),
             interval: self.interval,
             once: self.once,
+            listen: self.listen,
             isolation: layers.pick(self.isolation, &ISOLATION)?.unwrap_or(Isolation::ReadUncommitted),
             common: self.common.resolve(layers)?,
         })
@@ -86,6 +92,8 @@ pub struct Lag {
     pub interval: Duration,
     /// One tick, then the end.
     pub once: bool,
+    /// Where metrics are served, if anywhere.
+    pub listen: Option<SocketAddr>,
     /// Which end offset is meant.
     pub isolation: Isolation,
 }

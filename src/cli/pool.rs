@@ -62,7 +62,7 @@ pub(super) struct PoolFlags {
     gap_age: Duration,
 
     /// Serve /metrics and /healthz over HTTP here, such as 127.0.0.1:9400
-    #[arg(long, value_name = "IP:PORT", value_parser = listen)]
+    #[arg(long, value_name = "IP:PORT", value_parser = value::listen)]
     listen: Option<SocketAddr>,
 
     #[command(flatten)]
@@ -146,11 +146,6 @@ fn lane_key(text: &str) -> Result<LaneKey, String> {
         }
         _ => Err(wrong()),
     }
-}
-
-fn listen(text: &str) -> Result<SocketAddr, String> {
-    let text = text.replace("localhost:", "127.0.0.1:");
-    text.parse().map_err(|_| format!("'{text}' is not an address: write IP:PORT, such as 127.0.0.1:9400"))
 }
 
 fn memory(text: &str) -> Result<u64, String> {

@@ -2,6 +2,7 @@
 //!
 //! Pure. An error says what would be right; nothing is rounded or clamped.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The units of [`duration`] and their nanoseconds, longest spelling first.
@@ -158,6 +159,12 @@ pub(super) fn id(text: &str) -> Result<String, String> {
         return Err("it must have 1 to 32767 bytes".to_owned());
     }
     Ok(text.to_owned())
+}
+
+/// Where to serve metrics.
+pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
+    let text = text.replace("localhost:", "127.0.0.1:");
+    text.parse().map_err(|_| format!("'{text}' is not an address: write IP:PORT, such as 127.0.0.1:9400"))
 }
 
 /// `@MS`: milliseconds since 1970.

@@ -4,8 +4,11 @@
 //! leaving it out, and the next tick asks again: a broker that goes away is a line, not the end.
 
 mod format;
+mod metrics;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use keylane_protocol::admin::{Answer, ListedGroup, Question};
@@ -17,23 +20,47 @@ use keylane_protocol::lag::{GroupLag, Survey};
 use crate::cli::{Groups, Lag, Verbosity};
 use crate::driver::signals::Source;
 use crate::exit::Exit;
+use crate::listen::Listener;
 use crate::report::Report;
 use crate::session::{Failure, Session};
 
 pub(crate) use format::json_fields;
+use metrics::LagPages;
 
 /// A tick gets at least this long, however short the interval.
 const TICK_MIN: Duration = Duration::from_millis(500);
 
-/// Runs `lag` to its end.
+/// Runs `lag` to its end. Where the address of `--listen` cannot be had, that is 69, as for `pool`.
 pub fn run(config: &Lag, report: &Report, signals: &Source) -> Exit {
-    match watch(config, report, signals) {
+    let pages = match config.listen.map(|address| listen(address, config.interval, report)) {
+        Some(Err(exit)) => return exit,
+        Some(Ok(pages)) => Some(pages),
+        None => None,
+    };
+    match watch(config, pages.as_deref(), report, signals) {
         Ok(exit) => exit,
         Err(failure) => failure.end(report),
     }
 }
 
-fn watch(config: &Lag, report: &Report, signals: &Source) -> Result<Exit, Failure> {
+/// Serves what is still to be published.
+fn listen(address: SocketAddr, interval: Duration, report: &Report) -> Result<Arc<LagPages>, Exit> {
+    let pages = LagPages::new(interval);
+    let serve = || {
+        let listener = Listener::bind(address)?;
+        report.note(format!("metrics at http://{}/metrics", listener.address()?));
+        listener.serve(pages.clone())
+    };
+    match serve() {
+        Ok(()) => Ok(pages),
+        Err(error) => {
+            report.error(format!("--listen {address}: {error}"));
+            Err(Exit::Unavailable)
+        }
+    }
+}
+
+fn watch(config: &Lag, pages: Option<&LagPages>, report: &Report, signals: &Source) -> Result<Exit, Failure> {
     let mut session = Session::open(&config.common, report)?;
     if !config.once {
         session.watch_signals(signals)?;
@@ -66,6 +93,9 @@ fn watch(config: &Lag, report: &Report, signals: &Source) -> Result<Exit, Failur
         if first && !groups.is_empty() && groups.iter().all(|group| group.outcome.is_err()) {
             // Refused for good, or nobody coordinates any of them: waiting is for what has worked once.
             return Ok(exit_of_tick(&groups, None));
+        }
+        if let Some(pages) = pages {
+            pages.publish(groups);
         }
         first = false;
         session.wait(began + config.interval)?;

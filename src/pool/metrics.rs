@@ -2,9 +2,7 @@
 //!
 //! The engine publishes a [`Snapshot`] about once a second; a page is made from the newest one on the listener's
 //! thread, so nobody who asks, however often or slowly, holds up the pool.
-//! Format: <https://prometheus.io/docs/instrumenting/exposition_formats/>, version 0.0.4.
 
-use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +14,7 @@ use super::shared::Shared;
 use super::status::PartitionView;
 use super::tries::Outcomes;
 use crate::listen::{Answer, Pages};
+use crate::prometheus::{CONTENT_TYPE, Page};
 
 /// An engine that has not published for this long hangs.
 const STALE_AFTER: Duration = Duration::from_secs(15);
@@ -99,10 +98,7 @@ impl Pages for PoolPages {
             }
             "/metrics" => {
                 let body = render(&snapshot().unwrap_or_default(), &self.shared.at_work().took());
-                Some(Answer {
-                    content_type: "text/plain; version=0.0.4; charset=utf-8",
-                    ..Answer::text(200, body)
-                })
+                Some(Answer { content_type: CONTENT_TYPE, ..Answer::text(200, body) })
             }
             _ => None,
         }
@@ -123,60 +119,23 @@ fn health(snapshot: Option<&Snapshot>, now: Duration, leased: bool) -> Result<&'
     Ok(if snapshot.draining { "draining" } else { "ok" })
 }
 
-/// Writes metrics one after the other.
-struct Page(String);
-
-impl Page {
-    fn begin(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+/// A gauge for each partition.
+fn by_partition(
+    page: &mut Page,
+    snapshot: &Snapshot,
+    name: &str,
+    help: &str,
+    value: fn(&PartitionView) -> f64,
+) {
+    page.begin(name, "gauge", help);
+    for view in &snapshot.partitions {
+        let labels = [("topic", &*view.topic), ("partition", &view.partition.to_string())];
+        page.sample(name, &labels, value(view));
     }
-
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
-        self.begin(name, kind, help);
-        let _ = writeln!(self.0, "{name} {value}");
-    }
-
-    /// One value per value of a label.
-    fn by(&mut self, name: &str, kind: &str, help: &str, label: &str, values: &[(&str, u64)]) {
-        self.begin(name, kind, help);
-        for (word, value) in values {
-            let _ = writeln!(self.0, "{name}{{{label}=\"{word}\"}} {value}");
-        }
-    }
-
-    fn by_partition(
-        &mut self,
-        snapshot: &Snapshot,
-        name: &str,
-        help: &str,
-        value: impl Fn(&PartitionView) -> f64,
-    ) {
-        self.begin(name, "gauge", help);
-        for view in &snapshot.partitions {
-            let (topic, partition, value) = (label_value(&view.topic), view.partition, value(view));
-            let _ = writeln!(self.0, "{name}{{topic=\"{topic}\",partition=\"{partition}\"}} {value}");
-        }
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        self.begin(name, "histogram", help);
-        let mut count = 0;
-        for (in_bucket, bound) in histogram.counts.iter().zip(&BOUNDS_S) {
-            count += in_bucket;
-            let _ = writeln!(self.0, "{name}_bucket{{le=\"{bound}\"}} {count}");
-        }
-        count = histogram.counts.iter().sum();
-        let _ = writeln!(self.0, "{name}_bucket{{le=\"+Inf\"}} {count}");
-        let _ = writeln!(self.0, "{name}_sum {}\n{name}_count {count}", histogram.sum.as_secs_f64());
-    }
-}
-
-fn label_value(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn render(snapshot: &Snapshot, took: &Histogram) -> String {
-    let mut page = Page(String::new());
+    let mut page = Page::default();
     let Outcomes { retried, dead_lettered, skipped } = snapshot.outcomes;
     let counts = &snapshot.counts;
     let outcomes = [("done", snapshot.processed), ("dead_lettered", dead_lettered), ("skipped", skipped)];
@@ -188,7 +147,9 @@ fn render(snapshot: &Snapshot, took: &Histogram) -> String {
         &outcomes,
     );
     page.one("keylane_retries_total", "counter", "Tries after a record's first one.", retried);
-    page.histogram("keylane_handler_seconds", "Time a handler took for one try.", took);
+    let buckets = BOUNDS_S.into_iter().zip(took.counts);
+    let (above, sum) = (took.counts[BOUNDS_S.len()], took.sum.as_secs_f64());
+    page.histogram("keylane_handler_seconds", "Time a handler took for one try.", buckets, above, sum);
     page.one("keylane_records_in_flight", "gauge", "Records in a handler's hands.", counts.inflight);
     page.one("keylane_records_queued", "gauge", "Records waiting for a worker.", counts.queued);
     page.one(
@@ -222,7 +183,7 @@ fn render(snapshot: &Snapshot, took: &Histogram) -> String {
     let paused = snapshot.partitions.iter().filter(|view| view.paused).count();
     page.one("keylane_partitions_paused", "gauge", "Of them, those not fetched for now.", paused);
     let each = |page: &mut Page, name, help, value: fn(&PartitionView) -> f64| {
-        page.by_partition(snapshot, name, help, value);
+        by_partition(page, snapshot, name, help, value);
     };
     each(&mut page, "keylane_partition_commit_gap", "Offsets delivered past the committed one.", |view| {
         (view.delivered - view.committed) as f64
@@ -245,7 +206,7 @@ fn render(snapshot: &Snapshot, took: &Histogram) -> String {
     each(&mut page, "keylane_partition_paused", "1 while it is not fetched.", |view| {
         f64::from(u8::from(view.paused))
     });
-    page.0
+    page.into_text()
 }
 
 #[cfg(test)]
@@ -295,20 +256,7 @@ mod tests {
         ] {
             assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
         }
-        // Each sample stands under its own TYPE line, once.
-        let mut types = std::collections::BTreeSet::new();
-        let mut current = String::new();
-        for line in page.lines() {
-            match line.strip_prefix("# TYPE ") {
-                Some(rest) => {
-                    current = rest.split(' ').next().unwrap().to_owned();
-                    assert!(types.insert(current.clone()), "{current} twice");
-                }
-                None if line.starts_with("# HELP ") => {}
-                None => assert!(line.starts_with(&current) && line.split_whitespace().count() == 2, "{line}"),
-            }
-        }
-        assert!(page.ends_with('\n'));
+        crate::prometheus::tests::check(&page);
     }
 
     #[test]

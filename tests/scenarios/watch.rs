@@ -325,6 +325,42 @@ fn metrics_agree_with_the_last_line() {
     );
 }
 
+/// `lag` serves the numbers of its lines.
+#[test]
+fn lag_serves_its_numbers() {
+    let kafka = Cluster::any();
+    let topic = kafka.topic(2, &[]);
+    kafka.seed(&topic, 300, 50, &[]);
+    let args = ["lag", "-g", &topic, "-t", &topic, "-i", "200ms", "--listen", "127.0.0.1:0"];
+    let mut child = kafka.keylane(&args);
+    let address = metrics_address(&child);
+    let up = format!("keylane_group_up{{group=\"{topic}\"}}");
+    let found =
+        wait_until("a tick", LIMIT, || Some(samples(&get(&address, "/metrics").1)).filter(|f| !f.is_empty()));
+    assert_eq!((found[&up], found.len()), (0.0, 1), "nobody has joined yet: {found:?}");
+    assert_eq!(get(&address, "/healthz"), (200, "ok\n".to_owned()));
+
+    let exit = kafka.run(&["pool", "-t", &topic, "-g", &topic, "-e", "--work-delay", "0"]);
+    assert_eq!(exit.code, Some(0), "{exit}");
+    let sum = |found: &BTreeMap<String, f64>, name: &str| -> f64 {
+        let label = format!("{name}{{group=\"{topic}\",topic=\"{topic}\",partition=\"");
+        (0..2)
+            .map(|partition| found.get(&format!("{label}{partition}\"}}")).copied().unwrap_or(f64::NAN))
+            .sum()
+    };
+    let found = wait_until("a tick after it", LIMIT, || {
+        let found = samples(&get(&address, "/metrics").1);
+        (sum(&found, "keylane_group_committed_offset") == 300.0).then_some(found)
+    });
+    assert_eq!((found[&up], sum(&found, "keylane_group_lag")), (1.0, 0.0), "{found:?}");
+    assert_eq!(sum(&found, "keylane_group_log_end_offset"), 300.0, "{found:?}");
+    assert_eq!(found[&format!("keylane_group_partitions_unknown{{group=\"{topic}\"}}")], 0.0, "{found:?}");
+    let exit = kafka.run(&["lag", "-g", &topic, "--listen", &address]);
+    assert_eq!(exit.code, Some(69), "{exit}");
+    child.signal("TERM");
+    assert_eq!(child.wait_exit(LIMIT).code, Some(0));
+}
+
 /// Without an assignment nobody is told that all is well.
 #[test]
 fn health_says_why_not() {
