@@ -30,6 +30,10 @@ pub(super) struct HandlerFlags {
     #[arg(short = 'f', long, value_name = "FORMAT|json", value_parser = Format::parse)]
     print: Option<Format>,
 
+    /// With --print into a file: sync it before each commit
+    #[arg(long)]
+    fsync: bool,
+
     /// Handler: run this shell text for each record, the value on its stdin
     #[arg(long, value_name = "TEXT")]
     shell: Option<OsString>,
@@ -138,9 +142,10 @@ impl HandlerFlags {
                 "a command beside --work-delay or --print: choose one handler"
             );
         }
+        require!(!self.fsync || self.print.is_some(), "--fsync is for --print: add it, or leave --fsync out");
         let failing = self.failing()?;
         let chosen = self.work_delay.is_some() || self.print.is_some() || command.is_some();
-        let handler = HandlerConfig { delay: self.work_delay, print: self.print, command };
+        let handler = HandlerConfig { delay: self.work_delay, print: self.print, fsync: self.fsync, command };
         Ok((chosen.then_some(handler), failing))
     }
 

@@ -34,6 +34,8 @@ pub struct HandlerConfig {
     pub delay: Option<Delay>,
     /// `--print`.
     pub print: Option<Format>,
+    /// `--fsync`: stdout, if it is a file, is synced before each commit.
+    pub fsync: bool,
     /// `--exec`, `--shell` or `--pipe`.
     pub command: Option<CommandConfig>,
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use keylane_protocol::metadata::TopicPartition;
 
+use super::board::Commit;
 use super::engine::{Engine, to_offsets};
 use super::shared::{Attention, Ends, State};
 use super::stats::rate;
@@ -57,6 +58,12 @@ pub(super) enum Ending {
         stop: Stop,
         until: Duration,
     },
+    /// `--fsync`: before the last commit.
+    Syncing {
+        stop: Stop,
+        sync: u64,
+        until: Duration,
+    },
     Closing {
         stop: Stop,
     },
@@ -81,6 +88,7 @@ impl Engine {
         match self.ending {
             Ending::Draining { break_at: until, .. }
             | Ending::GivingUp { until, .. }
+            | Ending::Syncing { until, .. }
             | Ending::Hurrying { until, .. } => Some(until),
             Ending::No if self.config.exit_at_end && self.intakes.is_empty() && self.generation_seen => {
                 Some(self.assigned_at + self.config.revoke_timeout + HAND_OVER)
@@ -110,6 +118,7 @@ impl Engine {
             }
             Ending::Draining { .. } => self.poll_drain(now),
             Ending::GivingUp { stop, until } => self.poll_giving_up(stop, until, now),
+            Ending::Syncing { stop, sync, until } => self.poll_syncing(stop, sync, until, now),
             // The last commit may have been under way before, with more time than is left now.
             Ending::Hurrying { until, .. } if until <= now => {
                 let committed = !self.shared.lock().board.has_any_news();
@@ -170,7 +179,10 @@ impl Engine {
     pub(super) fn end_for(&mut self, new: Stop, now: Duration) {
         match &mut self.ending {
             Ending::No => self.begin_end(new, now),
-            Ending::Draining { stop, .. } | Ending::GivingUp { stop, .. } | Ending::Closing { stop } => {
+            Ending::Draining { stop, .. }
+            | Ending::GivingUp { stop, .. }
+            | Ending::Syncing { stop, .. }
+            | Ending::Closing { stop } => {
                 if !matches!(stop, Stop::Failure(_)) {
                     *stop = new;
                 }
@@ -242,15 +254,29 @@ impl Engine {
         self.poll_giving_up(stop, until, now);
     }
 
-    /// The last commit, once no record is with a worker.
+    /// Goes on once no record is with a worker.
     fn poll_giving_up(&mut self, stop: Stop, until: Duration, now: Duration) {
-        let mut state = self.shared.lock();
-        let counts = state.board.counts();
-        if counts.inflight > 0 && now < until {
+        if self.shared.lock().board.inflight() > 0 && now < until {
             return;
         }
-        let given_up = state.tries.take_given_up();
-        let ((left, _), pending) = (state.board.drain_left(), counts.pending);
+        let Some(disk) = &self.disk else { return self.commit_last(stop, now) };
+        let (sync, until) = (disk.ask(), now + COMMIT_TIMEOUT);
+        self.ending = Ending::Syncing { stop, sync, until };
+        self.poll_syncing(stop, sync, until, now);
+    }
+
+    fn poll_syncing(&mut self, stop: Stop, sync: u64, until: Duration, now: Duration) {
+        let outcome = self.disk.as_ref().and_then(|disk| disk.outcome(sync));
+        self.is_synced = outcome == Some(true);
+        if outcome.is_some() || now >= until {
+            self.commit_last(stop, now);
+        }
+    }
+
+    fn commit_last(&mut self, stop: Stop, now: Duration) {
+        let mut state = self.shared.lock();
+        let given_up = state.tries.take_given_up(|_| true) + self.handed_over;
+        let ((left, _), pending) = (state.board.drain_left(), state.board.counts().pending);
         let snapshot = state.board.commit_snapshot();
         drop(state);
         let left = left + given_up;
@@ -262,7 +288,12 @@ impl Engine {
             ));
         }
         self.ending = Ending::Closing { stop };
-        self.consumer.close(to_offsets(snapshot), now + COMMIT_TIMEOUT, now);
+        self.consumer.close(to_offsets(self.if_synced(snapshot)), now + COMMIT_TIMEOUT, now);
+    }
+
+    /// What may be committed of a snapshot.
+    fn if_synced(&self, snapshot: Vec<Commit>) -> Vec<Commit> {
+        if self.disk.is_none() || self.is_synced { snapshot } else { Vec::new() }
     }
 
     /// The second signal.
@@ -281,14 +312,18 @@ impl Engine {
         self.shared.wake_every_worker();
         self.consumer.stop();
         self.ending = Ending::Hurrying { signal, until: now + HURRY_TIMEOUT };
-        self.consumer.close(to_offsets(snapshot), now + HURRY_TIMEOUT, now);
+        self.consumer.close(to_offsets(self.if_synced(snapshot)), now + HURRY_TIMEOUT, now);
     }
 
     pub(super) fn on_closed(&mut self, committed: bool) -> Exit {
-        if !committed {
+        let synced = self.disk.is_none() || self.is_synced || !self.shared.lock().board.has_any_news();
+        if !synced {
+            self.report.warning("stdout was not synced in time: records since the last commit come again");
+        } else if !committed {
             self.report
                 .warning("the last commit was not acknowledged: records since the one before come again");
         }
+        let committed = committed && synced;
         let clean = committed && self.totals.unfinished == 0;
         let failed = self.shared.lock().outcomes().failed();
         match self.ending {
@@ -329,9 +364,10 @@ impl Engine {
     /// Says the last line, after [`Engine::end_workers`].
     pub fn say_done(&self, exit: Exit) {
         let stop = match self.ending {
-            Ending::Draining { stop, .. } | Ending::GivingUp { stop, .. } | Ending::Closing { stop } => {
-                stop.word()
-            }
+            Ending::Draining { stop, .. }
+            | Ending::GivingUp { stop, .. }
+            | Ending::Syncing { stop, .. }
+            | Ending::Closing { stop } => stop.word(),
             Ending::Hurrying { .. } => Stop::Signal.word(),
             Ending::No => Stop::Failure(exit).word(),
         };

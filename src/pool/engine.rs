@@ -5,6 +5,8 @@
 //! woke it. The end (drain, last commit, leave) is in `ending`, the limits of the start in `starting`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use serde_json::Value;
 
 use super::batch::Released;
 use super::board::{Commit, Slot};
+use super::disk::Disk;
 use super::ending::{Ending, Stop};
 use super::hot::HotKeys;
 use super::intake::{Intake, Spares};
@@ -87,6 +90,8 @@ const FETCH_BYTES_MIN: u64 = 64 << 10;
 struct Revoking {
     slots: Vec<(TopicPartition, Slot)>,
     deadline: Duration,
+    /// The sync that is waited for before the commit.
+    sync: Option<u64>,
 }
 
 /// What a pool member does between its consumer and its workers.
@@ -115,6 +120,14 @@ pub struct Engine {
     committed_at: u64,
     /// What the newest commit by number of records asked for.
     asked: Vec<Commit>,
+    /// Records that a drain stopped short of, of partitions that went to another member while the run was ending.
+    pub(super) handed_over: u64,
+    /// With `--fsync`: what syncs stdout.
+    pub(super) disk: Option<Disk>,
+    /// All that was finished is on the disk: for the last commit.
+    pub(super) is_synced: bool,
+    /// What is to be committed after the sync with this number.
+    unsynced: Option<(u64, Vec<Commit>)>,
     pub(super) stats_due: Option<Duration>,
     pub(super) stats_before: (u64, Duration),
     pub(super) lane_key: Arc<LaneReader>,
@@ -173,6 +186,10 @@ impl Engine {
             commit_due: None,
             committed_at: 0,
             asked: Vec::new(),
+            handed_over: 0,
+            disk: None,
+            is_synced: false,
+            unsynced: None,
             stats_due: config.stats.map(|every| now + every),
             stats_before: (0, now),
             lane_key: Arc::new(LaneReader::new(&config.lane_key)),
@@ -192,6 +209,15 @@ impl Engine {
     /// The consumer, for whoever moves its bytes and polls it.
     pub fn consumer(&mut self) -> &mut Consumer {
         &mut self.consumer
+    }
+
+    /// `--fsync`: from now on nothing is committed before this file is synced.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(super) fn sync_before_commits(&mut self, output: File) -> io::Result<()> {
+        self.disk = Some(Disk::start(self.shared.clone(), move || output.sync_data())?);
+        Ok(())
     }
 
     /// What engine and workers share.
@@ -233,8 +259,9 @@ impl Engine {
         if self.fill_again {
             return Some(Duration::ZERO);
         }
-        // Once the last commit is under way the timer is not looked at any more, and would spin the loop.
-        let commit = self.commit_due.filter(|_| self.may_commit());
+        // Once the last commit is under way, or while one waits for a sync, the timer is not looked at and would spin the
+        // loop.
+        let commit = self.commit_due.filter(|_| self.may_commit() && self.unsynced.is_none());
         let (ending, tries) = (self.ending_deadline(), self.tries_deadline());
         let reports = [self.stats_due, self.watch.due()];
         [commit, revoking, start, ending, tries].into_iter().chain(reports).flatten().min()
@@ -356,31 +383,40 @@ impl Engine {
         state.attention = Attention::Always;
         drop(state);
         self.shared.wake_every_worker();
-        self.revoking = Some(Revoking { slots, deadline });
+        self.revoking = Some(Revoking { slots, deadline, sync: None });
     }
 
     /// Ends the drain of revoked partitions when it is done or its time is over.
     fn poll_revoking(&mut self, now: Duration) {
-        let Some(revoking) = &self.revoking else { return };
+        let Some(revoking) = &mut self.revoking else { return };
         let mut state = self.shared.lock();
         let left = revoking.slots.iter().any(|(_, slot)| !state.board.drained(*slot));
         if left && now < revoking.deadline {
             return;
         }
+        let mut synced = true;
+        if let Some(disk) = &self.disk {
+            let outcome = disk.outcome(*revoking.sync.get_or_insert_with(|| disk.ask()));
+            if outcome.is_none() && now < revoking.deadline {
+                return;
+            }
+            synced = outcome == Some(true);
+        }
         let offsets: Vec<(TopicPartition, OffsetAndEpoch)> = revoking
             .slots
             .iter()
+            .filter(|_| synced)
             .filter_map(|(at, slot)| {
                 let (offset, epoch) = state.board.next(*slot)?;
                 let commit = state.board.has_news(*slot);
                 commit.then(|| (at.clone(), OffsetAndEpoch { offset, epoch }))
             })
             .collect();
-        // While the run drains to its end, every record counts.
-        let mut given_up = 0;
+        let given_up = state.tries.take_given_up(|slot| revoking.slots.iter().any(|(_, s)| *s == slot));
         if matches!(self.ending, Ending::No) {
             state.attention = Attention::WhenIdle;
-            given_up = state.tries.take_given_up();
+        } else {
+            self.handed_over += given_up;
         }
         drop(state);
         if left {
@@ -393,7 +429,15 @@ impl Engine {
                  next owner, and what is finished behind them too"
             ));
         }
+        if !synced {
+            self.report.warning(
+                "stdout was not synced within the drain limit of a rebalance: what was finished since the \
+                                 last commit runs again at its next owner",
+            );
+        }
         self.revoking = None;
+        // It would take back what is committed now.
+        self.unsynced = None;
         self.consumer.drained(offsets, now);
     }
 
@@ -522,6 +566,7 @@ impl Engine {
         if !self.may_commit() {
             return;
         }
+        self.commit_synced();
         let mut state = self.shared.lock();
         let due = match self.config.commit {
             CommitWhen::Every(interval) => {
@@ -535,7 +580,7 @@ impl Engine {
                 state.processed - self.committed_at >= count || state.board.is_idle()
             }
         };
-        if !due {
+        if !due || self.unsynced.is_some() {
             return;
         }
         self.commit_due = None;
@@ -548,6 +593,20 @@ impl Engine {
             }
             self.asked.clone_from(&snapshot);
         }
+        drop(state);
+        match &self.disk {
+            Some(disk) => self.unsynced = Some((disk.ask(), snapshot)),
+            None => self.consumer.commit(to_offsets(snapshot)),
+        }
+    }
+
+    /// Commits what has waited for a sync, but for partitions that were given up or moved back meanwhile.
+    fn commit_synced(&mut self) {
+        let Some(disk) = &self.disk else { return };
+        let synced = |(number, _): &mut (u64, Vec<Commit>)| disk.outcome(*number) == Some(true);
+        let Some((_, mut snapshot)) = self.unsynced.take_if(synced) else { return };
+        let state = self.shared.lock();
+        snapshot.retain(|commit| state.board.assignment(commit.slot) == Some(commit.assignment));
         drop(state);
         self.consumer.commit(to_offsets(snapshot));
     }

@@ -10,6 +10,7 @@ pub mod batch;
 pub mod board;
 pub mod budget;
 mod commands;
+mod disk;
 mod ending;
 pub mod engine;
 mod filling;

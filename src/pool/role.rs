@@ -13,6 +13,7 @@ use keylane_protocol::group::GroupConfig;
 
 use super::board::{Board, Dispatch};
 use super::commands::Crew;
+use super::disk;
 use super::engine::{CommitWhen, Engine, EngineConfig, Signals, fetch_bytes};
 use super::letters::{self, Letters, LettersConfig};
 use super::route::{LaneKey, NullKey, Order, Routing};
@@ -241,6 +242,12 @@ fn run(
         let address = listener.address()?;
         around.report.note(format!("metrics at http://{address}/metrics"));
         listener.serve(engine.pages())?;
+    }
+    if config.handler.fsync {
+        match disk::stdout_file()? {
+            Some(output) => engine.sync_before_commits(output)?,
+            None => around.report.note("--fsync: stdout is no file; what its reader loses is lost"),
+        }
     }
     let workers = match command {
         None => threads::start(engine.shared(), &known, count, |worker| {

@@ -410,7 +410,8 @@ impl Shared {
             finished += tries.settle(board, tried, outcome, now);
         }
         let engine = tries.next_due() != due_before || !tries.judged.is_empty();
-        let workers = !tries.due.is_empty();
+        // Whoever settles a try looks for the next by itself; what waited behind it may be another worker's alone.
+        let workers = !tries.due.is_empty() || (board.has_fixed_workers() && board.ready() > 0);
         state.processed += finished;
         state.last_at = state.last_at.max(now);
         if let Some(failure) = failure {
@@ -523,5 +524,58 @@ impl Shared {
     /// Number of parked workers and of all.
     pub fn idle_workers(&self, state: &State) -> (usize, usize) {
         (state.idle.len(), self.workers)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::pool::board::Dispatch;
+    use crate::pool::route::Route;
+    use crate::pool::tries::tests::deliver;
+
+    /// Who was woken.
+    #[derive(Clone, Default)]
+    struct Woken(Arc<Mutex<Vec<u32>>>);
+
+    impl Wake for Woken {
+        fn wake_engine(&self) {}
+
+        fn wake_worker(&self, worker: u32) {
+            self.0.lock().unwrap().push(worker);
+        }
+    }
+
+    /// Without records; nobody is woken.
+    pub(in crate::pool) fn shared() -> Arc<Shared> {
+        let clock = Clock::Virtual(Arc::default());
+        Arc::new(Shared::new(Board::new(Dispatch::Lanes), clock, Box::new(Woken::default()), 1, 1))
+    }
+
+    const ONE: Want = Want { open: 0, tries_max: 1, records_max: 1, woken: true };
+
+    /// Seed 3002363: a worker had done another one's record on its second try, and what waited behind it was nobody's
+    /// business until the next record came; while draining none came, and the drain stood still to its limit.
+    #[test]
+    fn the_worker_whose_queue_goes_on_is_woken() {
+        let mut board = Board::new(Dispatch::Hash { workers: 2 });
+        let slot = board.assign(Arc::from("t"), 0, 0, -1);
+        deliver(&mut board, slot, Route::new(0), 2);
+        let woken = Woken::default();
+        let clock = Clock::Virtual(Arc::default());
+        let shared = Shared::new(board, clock, Box::new(woken.clone()), 2, 1);
+        shared.set_lease(Duration::from_secs(1));
+        let mut tries = Vec::new();
+        assert_eq!(shared.take_tries(0, ONE, &mut tries), Next::Handle);
+        let failed =
+            Failed { kind: Kind::Temporary, end: End::Exit(75), reason: String::new(), counts: false };
+        shared.settle(&mut vec![(tries.remove(0), Outcome::Failed(failed))], None);
+        assert_eq!(shared.take_tries(1, ONE, &mut tries), Next::Handle);
+        assert_eq!(shared.take_tries(0, ONE, &mut Vec::new()), Next::Wait);
+        woken.0.lock().unwrap().clear();
+        shared.settle(&mut vec![(tries.remove(0), Outcome::Done)], None);
+        assert_eq!(*woken.0.lock().unwrap(), [0]);
+        assert_eq!(shared.take_tries(0, ONE, &mut tries), Next::Handle);
+        assert_eq!(tries[0].first().offset, 1);
     }
 }

@@ -143,8 +143,8 @@ pub(super) struct Tries {
     /// For the engine.
     pub(super) judged: Vec<Judged>,
     pub(super) outcomes: Outcomes,
-    /// Records that a drain stops short of.
-    given_up: u64,
+    /// Records that a drain stops short of, while their assignments last.
+    given_up: BTreeMap<(Slot, Assignment), u64>,
     /// Buffers of tries that are over.
     spares: Vec<Run<RecordBatch>>,
 }
@@ -166,7 +166,7 @@ impl Tries {
             is_new_next: false,
             judged: Vec::new(),
             outcomes: Outcomes::default(),
-            given_up: 0,
+            given_up: BTreeMap::new(),
             spares: Vec::new(),
         }
     }
@@ -183,9 +183,16 @@ impl Tries {
         }
     }
 
-    /// How many records drains have stopped short of since this was last asked.
-    pub(super) fn take_given_up(&mut self) -> u64 {
-        std::mem::take(&mut self.given_up)
+    /// How many records of these slots drains have stopped short of since this was last asked. Those of an assignment
+    /// that has ended since are another member's, and unfinished work of it alone.
+    pub(super) fn take_given_up(&mut self, wanted: impl Fn(Slot) -> bool) -> u64 {
+        let mut sum = 0;
+        self.given_up.retain(|(slot, _), records| {
+            let taken = wanted(*slot);
+            sum += if taken { *records } else { 0 };
+            !taken
+        });
+        sum
     }
 
     /// All of them; those that wait stand in the order in which they are due.
@@ -326,6 +333,7 @@ impl Tries {
             if gone(&judged.tried) { out.push(judged.tried) } else { self.judged.push(judged) }
         }
         out.into_iter().for_each(|tried| self.give_up(board, tried));
+        self.given_up.retain(|(slot, assignment), _| board.assignment(*slot) == Some(*assignment));
     }
 
     /// Gives up all.
@@ -340,7 +348,9 @@ impl Tries {
     pub(super) fn give_up(&mut self, board: &mut Board<RecordBatch>, mut tried: Try) {
         for record in tried.run.iter() {
             let present = board.assignment(record.slot) == Some(record.assignment);
-            self.given_up += u64::from(present && board.is_draining(record.slot));
+            if present && board.is_draining(record.slot) {
+                *self.given_up.entry((record.slot, record.assignment)).or_default() += 1;
+            }
             board.stop_short(record.slot, record.assignment, record.ordinal);
         }
         board.complete(&mut tried.run, 0);
@@ -355,4 +365,45 @@ impl Tries {
 /// Whether an assignment that the try belongs to has ended.
 pub(super) fn is_gone(board: &Board<RecordBatch>, tried: &Try) -> bool {
     tried.places().any(|(slot, assignment)| board.assignment(slot) != Some(assignment))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::handler::tests::batch_of;
+    use crate::pool::board::Dispatch;
+    use crate::pool::route::{Route, Routed};
+
+    /// Records from offset 0 on, all on one route.
+    pub(in crate::pool) fn deliver(board: &mut Board<RecordBatch>, slot: Slot, route: Route, records: i64) {
+        let (header, payload) = batch_of(Some(b"k"), Some(b"v"), &[]);
+        let batch = RecordBatch { topic: Arc::from("t"), partition: 0, header, payload, positions: vec![0] };
+        let batch = board.open_batch(slot, Arc::new(batch), 1).expect("assigned");
+        let records: Vec<Routed> = (0..records).map(|offset| Routed { offset, route }).collect();
+        assert!(board.deliver(batch, 0, &records));
+    }
+
+    /// A member stood still while it gave a partition up short of a record, and lost it: it had nothing to do with that
+    /// record any more, and yet called its own end, much later, unfinished.
+    #[test]
+    fn what_was_given_up_and_then_lost_is_no_unfinished_work() {
+        let mut board = Board::new(Dispatch::Lanes);
+        let mut tries = Tries::new(Policy::default(), 1);
+        for is_lost in [false, true] {
+            let slot = board.assign(Arc::from("t"), 0, 0, -1);
+            deliver(&mut board, slot, Route::FREE, 1);
+            let mut run = tries.spare_run();
+            board.take(0, 1, &mut run);
+            board.freeze(slot);
+            tries.give_up(&mut board, Try::new(run));
+            if is_lost {
+                board.revoke(slot);
+                tries.give_up_gone(&mut board);
+            }
+            assert_eq!(tries.take_given_up(|_| true), u64::from(!is_lost));
+            board.revoke(slot);
+        }
+    }
 }

@@ -38,10 +38,12 @@ impl Engine {
         if !ends.is_empty() {
             tries.give_up_late(board, |slot| ends.get(&slot).map(|ends| ends.term_at));
         }
-        let ripe = tries.ripen(board, now);
+        let ready = board.ready();
+        // Also what waited behind a record that is passed now.
+        let is_work = tries.ripen(board, now) > 0 || board.ready() > ready;
         let judged = std::mem::take(&mut tries.judged);
         let failed = tries.outcomes.failed();
-        if ripe > 0 {
+        if is_work {
             self.shared.wake_workers(state, true);
         } else {
             drop(state);

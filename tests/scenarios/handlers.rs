@@ -296,6 +296,38 @@ fn a_full_disk_ends_the_run_with_nothing_committed() {
     assert!(committed.values().sum::<i64>() > 0, "{exit}");
 }
 
+/// With `--fsync` nothing is committed that is not on the disk. Files of procfs take writes and refuse to be synced.
+#[test]
+fn what_cannot_be_synced_is_not_committed() {
+    let kafka = Cluster::any();
+    let topic = kafka.topic(3, &[]);
+    kafka.seed(&topic, 5000, 100, &[]);
+    for (role, ending) in [("pool", "-e"), ("sequential", "-e"), ("pool", "--commit-interval=10ms")] {
+        let group = format!("{topic}-{role}{ending}");
+        let args = [role, "-t", &topic, "-g", &group, ending, "--fsync", "--print", "%o\n"];
+        let exit = in_shell(&kafka, &args, "> /proc/self/comm").wait_exit(LIMIT);
+        assert_eq!(exit.code, Some(74), "{exit}");
+        assert!(exit.stderr.contains("writing to stdout failed"), "{exit}");
+        assert_eq!(committed(&kafka, &group, &topic), 0, "{exit}");
+        let args = [role, "-t", &topic, "-g", &group, "-e", "--print", "%o\n"];
+        let exit = in_shell(&kafka, &args, "> /proc/self/comm").wait_exit(LIMIT);
+        assert_eq!((exit.code, committed(&kafka, &group, &topic)), (Some(0), 5000), "{exit}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("out");
+    for role in ["pool", "sequential"] {
+        let group = format!("{topic}-{role}");
+        let args = [role, "-t", &topic, "-g", &group, "-e", "--fsync", "--print", "%o\n"];
+        let exit = in_shell(&kafka, &args, &format!("> {}", file.display())).wait_exit(LIMIT);
+        assert_eq!((exit.code, committed(&kafka, &group, &topic)), (Some(0), 5000), "{exit}");
+        assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 5000);
+    }
+    let group = format!("{topic}-pipe");
+    let args = ["pool", "-t", &topic, "-g", &group, "-e", "--fsync", "--print", "%o\n"];
+    let exit = in_shell(&kafka, &args, "| cat").wait_exit(LIMIT);
+    assert!(exit.code == Some(0) && exit.stderr.contains("stdout is no file"), "{exit}");
+}
+
 /// The bytes that the pipe of the next test holds: a page, the least there is.
 const PIPE_BYTES: usize = 4096;
 
