@@ -26,9 +26,13 @@ pub enum What {
     Killed,
     /// The group's committed offset was at least this far before this line.
     Committed,
+    /// A broker is about to be taken away.
+    Away,
+    /// It is back, and all replicas are in sync.
+    Back,
 }
 
-const WORDS: [(What, &str); 7] = [
+const WORDS: [(What, &str); 9] = [
     (What::Begin, "begin"),
     (What::Still, "still"),
     (What::Done, "done"),
@@ -36,6 +40,8 @@ const WORDS: [(What, &str); 7] = [
     (What::Fail, "fail"),
     (What::Killed, "killed"),
     (What::Committed, "committed"),
+    (What::Away, "away"),
+    (What::Back, "back"),
 ];
 
 /// Partition and offset.

@@ -3,11 +3,13 @@
 //! A *try* lasts from its `begin` to its last line, and is complete if that is `done` or `reject`. What must hold:
 //!
 //! - every record is completed; a rejected one is in the dead-letter topic, and every committed offset lies at or below
-//!   the first record that was not complete before it was seen, and never goes back;
+//!   the first record that was not complete before it was seen, and never goes back, except to an observer for a moment
+//!   while a coordinator moves; no tenure that was an orderly one begins below a commit that was seen before;
 //! - the first completions of a key are in the order of its offsets, whoever made them;
 //! - in one process no two tries of a key overlap, and within one tenure of a partition a key goes on to a later record
 //!   only from a complete one, and never back;
-//! - in two processes they overlap only where one was killed (its children live on) or had lost the partition;
+//! - in two processes they overlap only where one was killed (its children live on), had lost the partition, or stood
+//!   still when it should have ended them;
 //! - a try is begun only by a member that has the partition (or whose loss of it, not yet known to it, is proven), and
 //!   not below the offset where its tenure began;
 //! - a record is completed again only after a tenure that ended in a way that explains it, and not more records than
@@ -23,6 +25,10 @@ use crate::evidence::{Career, Evidence, Gone, Tenure};
 const TOLERANCE: Duration = Duration::from_millis(25);
 /// From the start of a process to its first line, on a machine that is very busy.
 const SPAWN_MAX: Duration = Duration::from_secs(3);
+/// For so long after the last broker has come back a coordinator may be new.
+const FAILOVER_MAX: Duration = Duration::from_secs(5);
+/// From SIGCONT until what a member lost meanwhile has been sent KILL.
+const END_MAX: Duration = Duration::from_secs(3);
 const NAMED_MAX: usize = 10;
 
 /// What was found.
@@ -47,6 +53,9 @@ pub struct Verdict {
     pub repeats_max: usize,
     /// Times that the committed offset of a partition was looked at.
     pub commits_seen: usize,
+    /// Those that a new coordinator answered with an older one. Kafka's answers at its high watermark, which lags behind
+    /// on a new leader; only the answer to a member (`require_stable`) waits for it.
+    pub commits_stale: usize,
     /// The longest time in which a partition's records stood still: how long, when it ended, which partition.
     pub longest_halt: Option<(Duration, Duration, i32)>,
     pub violations: Vec<String>,
@@ -117,7 +126,7 @@ fn tries(evidence: &Evidence, verdict: &mut Verdict) -> Vec<Try> {
     for (at, event) in evidence.events.iter().enumerate() {
         let Event { what, member, pid, place, time, .. } = event;
         match what {
-            What::Killed | What::Committed => {}
+            What::Killed | What::Committed | What::Away | What::Back => {}
             What::Begin => {
                 open.insert((*pid, *place), tries.len());
                 let (begin, last) = (at, at);
@@ -193,6 +202,8 @@ impl<'a> Case<'a> {
         let mut complete: BTreeMap<i32, BTreeSet<i64>> = BTreeMap::new();
         let mut prefixes: BTreeMap<i32, i64> = BTreeMap::new();
         let mut seen: BTreeMap<i32, i64> = BTreeMap::new();
+        // Brokers that are away, and since when none is.
+        let (mut away, mut settled) = (0, Duration::ZERO);
         for event in &self.evidence.events {
             let (partition, offset) = event.place;
             let prefix = prefixes.entry(partition).or_default();
@@ -208,7 +219,9 @@ impl<'a> Case<'a> {
                 }
                 What::Committed => {
                     verdict.commits_seen += 1;
-                    let before = seen.insert(partition, offset).unwrap_or(0);
+                    let most = seen.entry(partition).or_default();
+                    let before = *most;
+                    *most = offset.max(before);
                     let behind = verdict.behind.entry(partition).or_default();
                     *behind = (*prefix - offset).max(*behind);
                     if offset > *prefix {
@@ -219,19 +232,51 @@ impl<'a> Case<'a> {
                             )
                         });
                     }
-                    if offset < before {
+                    if offset < before && (away > 0 || event.time < settled + FAILOVER_MAX) {
+                        verdict.commits_stale += 1;
+                    } else if offset < before {
                         verdict.violate("commit went back", || {
                             format!("partition {partition}: from {before} to {offset}")
                         });
                     }
                 }
+                What::Away => away += 1,
+                What::Back => {
+                    away -= 1;
+                    settled = event.time;
+                }
                 What::Begin | What::Still | What::Fail | What::Killed => {}
             }
         }
+        self.check_starts(verdict);
         for (partition, end) in &self.evidence.ends {
             let committed = seen.get(partition).copied().unwrap_or(0);
             if committed != *end {
                 verdict.violate("not committed", || format!("partition {partition}: {committed} of {end}"));
+            }
+        }
+    }
+
+    /// A tenure that was given up in order was the only one of its generation, so what was seen before it began had
+    /// been committed before.
+    fn check_starts(&self, verdict: &mut Verdict) {
+        let commits: Vec<&Event> =
+            self.evidence.events.iter().filter(|event| event.what == What::Committed).collect();
+        for career in &self.evidence.careers {
+            let in_order =
+                |tenure: &&Tenure| !matches!(tenure.gone, None | Some((_, Gone::Lost | Gone::Killed)));
+            for tenure in career.tenures.iter().filter(in_order) {
+                let before = |event: &&&Event| {
+                    event.place.0 == tenure.partition && event.time + TOLERANCE < tenure.began
+                };
+                let most = commits.iter().filter(before).map(|event| event.place.1).max().unwrap_or(0);
+                if tenure.from < most {
+                    verdict.violate("began below the commit", || {
+                        let Tenure { partition, from, generation, .. } = tenure;
+                        let id = career.id;
+                        format!("partition {partition}: member {id}, generation {generation}, at {from}, {most} was seen")
+                    });
+                }
             }
         }
     }
@@ -314,7 +359,16 @@ impl<'a> Case<'a> {
                 _ => {}
             }
         }
-        None
+        // It stood still when its time with the partition was over, and could not end what ran.
+        let (mine, next) = (self.tenure(other)?, self.tenure(tried)?);
+        (next.generation > mine.generation && self.stood_still(other.member, tried.time))
+            .then_some("stood still")
+    }
+
+    /// Whether a member was stopped at this time, or so shortly before that it may still be ending what ran.
+    fn stood_still(&self, member: u32, at: Duration) -> bool {
+        let stops = self.careers.get(&member).map_or(&[][..], |career| &career.stops);
+        stops.iter().any(|(from, until)| *from <= at && until.is_none_or(|until| at < until + END_MAX))
     }
 
     fn was_stopped(&self, member: u32, before: Duration) -> bool {

@@ -19,6 +19,18 @@ pub fn run() {
         ("lost:", "a record is missing", Gone::Left, "b1@0 d1@0 b1@1 d1@1 b1@3 d1@3"),
         ("committed early:", "a commit past it", Gone::Left, "b1@0 d1@0 c2 b1@1 d1@1 b1@2 d1@2 b1@3 d1@3"),
         ("commit went back:", "it goes back", Gone::Left, "b1@0 d1@0 b1@1 d1@1 c2 c1 b1@2 d1@2 b1@3 d1@3"),
+        (
+            "",
+            "for a moment, by a new coordinator",
+            Gone::Left,
+            "b1@0 d1@0 b1@1 d1@1 c2 a0 c1 i0 c2 b1@2 d1@2 b1@3 d1@3",
+        ),
+        (
+            "began below the commit:",
+            "for its next owner, too",
+            Gone::Left,
+            "b1@0 d1@0 a0 c1 c0 i0 b2@1 d2@1 b2@2 d2@2 b2@3 d2@3",
+        ),
         ("lost:", "rejected without a letter", Gone::Left, "b1@0 r1@0 b1@1 d1@1 b1@2 d1@2 b1@3 d1@3"),
         ("out of order:", "a key backwards", Gone::Left, "b1@2 d1@2 b1@0 d1@0 b1@1 d1@1 b1@3 d1@3"),
         ("step:", "and its step back", Gone::Left, "b1@2 d1@2 b1@0 d1@0 b1@1 d1@1 b1@3 d1@3"),
@@ -70,13 +82,13 @@ pub fn run() {
 }
 
 /// `b1@0`: member 1 begins offset 0, at a new second; d, f, r: it has done it, failed, rejected it; `c3`: 3 is
-/// committed; `k1`: member 1 is dead. Offsets 0 and 2 have one key, 1 and 3 another.
+/// committed; `k1`: member 1 is dead; `a0`, `i0`: a broker is away, and back. Offsets 0 and 2 have one key, 1 and 3 another.
 fn history(lines: &str, gone_1: Gone) -> Evidence {
     let mut events: Vec<Event> = Vec::new();
     for (second, word) in (1..).zip(lines.split_whitespace()) {
         let (kind, rest) = word.split_at(1);
         let (member, offset) =
-            rest.split_once('@').unwrap_or(if kind == "c" { ("0", rest) } else { (rest, "-1") });
+            rest.split_once('@').unwrap_or(if kind == "k" { (rest, "-1") } else { ("0", rest) });
         let what = match kind {
             "b" => What::Begin,
             "d" => What::Done,
@@ -84,6 +96,8 @@ fn history(lines: &str, gone_1: Gone) -> Evidence {
             "r" => What::Reject,
             "c" => What::Committed,
             "k" => What::Killed,
+            "a" => What::Away,
+            "i" => What::Back,
             _ => panic!("no line: {word}"),
         };
         let (member, offset): (u32, i64) = (member.parse().unwrap(), offset.parse().unwrap());
@@ -112,10 +126,10 @@ fn history(lines: &str, gone_1: Gone) -> Evidence {
     };
     let career =
         |id: u32, tenure: Tenure| Career { id, in_hand_max: 1, tenures: vec![tenure], ..Career::default() };
-    let careers = vec![
-        career(1, tenure(1, Duration::ZERO, gone, gone_1)),
-        career(2, tenure(2, second, end, Gone::Left)),
-    ];
+    let mut careers = vec![career(1, tenure(1, Duration::ZERO, gone, gone_1))];
+    if of(2).is_some() {
+        careers.push(career(2, tenure(2, second, end, Gone::Left)));
+    }
     let all =
         Event { what: What::Committed, member: 0, pid: 0, place: (0, 4), key: "-".to_owned(), time: end };
     events.push(all);

@@ -110,6 +110,17 @@ impl Member {
         self.end.is_none() && self.leaving.is_none() && !self.is_stopped()
     }
 
+    pub fn has_been_assigned(&self) -> bool {
+        self.said().iter().any(|line| line["type"] == "assigned")
+    }
+
+    /// Its messages.
+    fn said(&self) -> Vec<Value> {
+        let lines = self.child.lines();
+        let messages = lines.iter().filter(|line| line.stream == Stream::Err);
+        messages.filter_map(|line| serde_json::from_str(&line.text).ok()).collect()
+    }
+
     /// Records that its handlers may hold at one moment.
     fn in_hand_max(&self) -> usize {
         match self.mode {
@@ -120,12 +131,7 @@ impl Member {
 
     /// What is known of it when it has ended.
     pub fn career(&self) -> Career {
-        let lines = self.child.lines();
-        let said: Vec<Value> = lines
-            .iter()
-            .filter(|line| line.stream == Stream::Err)
-            .filter_map(|line| serde_json::from_str(&line.text).ok())
-            .collect();
+        let said = self.said();
         let end = self.end.as_ref().map(|end| {
             let gone = match &end.exit {
                 None => Gone::Killed,

@@ -330,6 +330,8 @@ impl<'k> Stage<'k> {
                 self.say(&format!("{name}: node {node}"));
                 NODE_AWAY.store(true, Ordering::SeqCst);
                 let (kafka, topic) = (self.kafka, self.team.topic.clone());
+                let ledger = Ledger::open(&self.team.ledger).expect("a ledger");
+                ledger.append(What::Away, 0, (-1, -1), "-").expect("a line");
                 let away = Duration::from_millis(self.dice.between(1500, 7000));
                 scope.spawn(move || {
                     if deed == Deed::KillNode {
@@ -345,6 +347,7 @@ impl<'k> Stage<'k> {
                             .all(|topic| in_sync(kafka, topic))
                             .then_some(())
                     });
+                    ledger.append(What::Back, 0, (-1, -1), "-").expect("a line");
                     NODE_AWAY.store(false, Ordering::SeqCst);
                 });
             }
@@ -373,8 +376,13 @@ impl<'k> Stage<'k> {
                 let exit = member.child.wait_exit(LIMIT);
                 let (code, told) = (exit.code, member.leaving.is_some());
                 member.end = Some(End { at: now(), exit: Some(exit) });
-                let fine = told && matches!(code, Some(0 | 75));
-                if !told || !fine {
+                // Whoever finds no coordinator before it has ever had a partition gives up.
+                let found_none = !told && code == Some(69) && !member.has_been_assigned();
+                if found_none {
+                    self.say(&format!("member {id} found no coordinator"));
+                    *self.deeds.entry("found no coordinator").or_default() += 1;
+                    self.plan_next(Duration::ZERO, Next::Join);
+                } else if !told || !matches!(code, Some(0 | 75)) {
                     self.violate(format!("member {id} ended with {code:?}"));
                 } else {
                     self.say(&format!("member {id} ended with {code:?}"));

@@ -43,6 +43,7 @@ impl Table {
             ("pools started".into(), outcome.members.to_string()),
             ("rebalances of members".into(), outcome.rebalances.to_string()),
             ("commits looked at".into(), verdict.commits_seen.to_string()),
+            ("of them old, by a new coordinator".into(), verdict.commits_stale.to_string()),
             ("longest halt of a partition, s".into(), format!("{halt:.1}")),
             ("largest pool, MiB".into(), (outcome.rss_kib_max >> 10).to_string()),
             ("violations".into(), outcome.violations.len().to_string()),
