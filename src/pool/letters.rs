@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fmt, io};
 
 use keylane_protocol::admin::{Answer, Question, TopicAccess};
@@ -51,19 +51,27 @@ const MISSING_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct LettersConfig {
     /// The dead-letter topic.
     pub(super) topic: String,
-    /// Number of its partitions, as [`check`] found it.
-    pub(super) partitions: NonZeroU32,
+    /// What [`check`] found.
+    pub(super) place: Place,
     /// The group whose records these are.
     pub(super) group: String,
     /// Its connections.
     pub(super) net: NetConfig,
 }
 
-/// Looks whether the dead-letter topic is there and may be written, and returns the number of its partitions.
+/// Where letters go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) partitions: NonZeroU32,
+    /// How long after a record's own time its letter may stay; none: for as long as any.
+    pub(super) retention: Option<Duration>,
+}
+
+/// Looks whether the dead-letter topic is there and may be written.
 ///
 /// # Errors
 /// It is missing, not writable or unknown within the request timeout; that was said.
-pub(super) fn check(common: &Common, topic: &str, report: &Report) -> Result<NonZeroU32, Exit> {
+pub(super) fn check(common: &Common, topic: &str, report: &Report) -> Result<Place, Exit> {
     let refused = |error: &Error| {
         report.error(format!("dead letters have no place: {error}"));
         Exit::of(error)
@@ -76,10 +84,20 @@ pub(super) fn check(common: &Common, topic: &str, report: &Report) -> Result<Non
         let error = Error::refused(Api::Produce, code::TOPIC_AUTHORIZATION_FAILED, None);
         return Err(refused(&error.at_topic(topic)));
     }
-    NonZeroU32::new(u32::try_from(access.partitions).unwrap_or(0)).ok_or_else(|| {
+    let partitions = NonZeroU32::new(u32::try_from(access.partitions).unwrap_or(0)).ok_or_else(|| {
         report.error(format!("dead-letter topic {topic} has no partition yet"));
         Exit::Unavailable
-    })
+    })?;
+    Ok(Place { partitions, retention: ask_retention(common, topic, report) })
+}
+
+/// Whoever may not read configurations goes without a warning.
+fn ask_retention(common: &Common, topic: &str, report: &Report) -> Option<Duration> {
+    let mut session = Session::open(common, report).ok()?;
+    match session.ask(Target::Any, Question::TopicRetention(topic.to_owned())) {
+        Ok(Answer::Retention(retention)) => retention,
+        _ => None,
+    }
 }
 
 fn ask_access(common: &Common, topic: &str, report: &Report) -> Result<TopicAccess, session::Failure> {
@@ -171,6 +189,26 @@ impl Letters {
     }
 }
 
+/// Warns of a letter that its topic may delete as soon as it is there. Returns whether it did.
+fn warn_of_age(config: &LettersConfig, judged: &Judged, timestamp_ms: i64, report: &Report) -> bool {
+    let Some(retention) = config.place.retention else { return false };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let age = now.saturating_sub(Duration::from_millis(timestamp_ms.max(0).unsigned_abs()));
+    if timestamp_ms < 0 || age < retention {
+        return false;
+    }
+    let hours = |time: Duration| time.as_secs() / 3600;
+    report.warning(format!(
+        "{}: {} h old, and {} deletes records {} h after their own time: this letter and others may go at once; \
+         set retention.ms=-1 there",
+        judged.tried.name(),
+        hours(age),
+        config.topic,
+        hours(retention)
+    ));
+    true
+}
+
 /// A try whose records are on their way.
 struct Parcel {
     judged: Judged,
@@ -195,6 +233,8 @@ struct Postman {
     records: BTreeMap<(Slot, u64), u64>,
     /// Whether it was said that letters are late.
     said_late: bool,
+    /// Whether it was said that letters are older than their topic keeps.
+    said_old: bool,
 }
 
 impl Postman {
@@ -221,6 +261,7 @@ impl Postman {
             parcel_number: 0,
             records: BTreeMap::new(),
             said_late: false,
+            said_old: false,
         }
     }
 
@@ -257,6 +298,8 @@ impl Postman {
                 let (batch, index) = (record.batch, record.index as usize);
                 let parsed = Record::parse(&batch.header, &batch.payload, batch.positions[index]);
                 let appended = parsed.map_err(|error| error.to_string()).and_then(|parsed| {
+                    self.said_old = self.said_old
+                        || warn_of_age(&self.config, &judged, parsed.timestamp_ms, &self.report);
                     let origin = Origin {
                         topic: batch.topic.to_string(),
                         partition: batch.partition,
@@ -365,7 +408,7 @@ fn post(
     now: Duration,
 ) -> Result<(Slot, u64), String> {
     let known = producer.net().metadata().topic(&config.topic).map_or(0, |topic| topic.partitions.len());
-    let partitions = u32::try_from(known).ok().and_then(NonZeroU32::new).unwrap_or(config.partitions);
+    let partitions = u32::try_from(known).ok().and_then(NonZeroU32::new).unwrap_or(config.place.partitions);
     let partition = match record.key {
         Some(key) => partitioner::partition(key, partitions),
         None => origin.partition.rem_euclid(i32::try_from(partitions.get()).unwrap_or(i32::MAX)),

@@ -287,9 +287,9 @@ fn run(
 
 /// Looks whether dead letters can go to `topic`, before anything is joined.
 fn dead_letters(config: &cli::Consume, topic: &str, around: &Surroundings) -> Result<LettersConfig, Exit> {
-    let partitions = letters::check(&config.common, topic, &around.report)?;
+    let place = letters::check(&config.common, topic, &around.report)?;
     let (topic, group) = (topic.to_owned(), config.group.clone());
-    Ok(LettersConfig { topic, partitions, group, net: net_config(&config.common, random_seed()) })
+    Ok(LettersConfig { topic, place, group, net: net_config(&config.common, random_seed()) })
 }
 
 /// The connections of any role.

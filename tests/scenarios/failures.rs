@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::child::Exit;
 use crate::cluster::{Cluster, LIMIT, have};
+use crate::produce::{Given, produce};
 
 /// What a record is, but for its offset.
 const RECORD: &str = "%k|%T|%h|%s\\n";
@@ -253,6 +254,48 @@ fn a_dead_letter_topic_must_be_there() {
     for command in ["list", "replay"] {
         let exit = kafka.keylane(&["dlq", command, "-t", "no-such-topic"]).wait_exit(LIMIT);
         assert_eq!(exit.code, Some(66), "{exit}");
+    }
+}
+
+/// Where letters may not be written nothing is joined. A topic with any ACL is closed to whatever that does not allow.
+#[test]
+fn a_dead_letter_topic_must_be_writable() {
+    let authorizer = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer";
+    let start = ["--set", authorizer, "--set", "allow.everyone.if.no.acl.found=true"];
+    let Some(kafka) = Cluster::own("acl", None, &start) else { return };
+    let (topic, dead) = (kafka.topic(1, &[]), kafka.topic(1, &[]));
+    kafka.seed(&topic, 10, 10, &[]);
+    let command = "org.apache.kafka.tools.AclCommand --add --allow-principal User:* --operation Read --topic";
+    let mut args: Vec<&str> = command.split(' ').collect();
+    args.extend([&dead, "--bootstrap-server", kafka.brokers()]);
+    kafka.script("run", &args);
+    let exit = pool(&kafka, &topic, &["--dlq", &dead], "exit 65");
+    assert_eq!(exit.code, Some(77), "{exit}");
+    assert!(exit.stderr.contains(&dead) && exit.stderr.contains("TOPIC_AUTHORIZATION_FAILED"), "{exit}");
+    assert!(!exit.stderr.contains("assigned"), "it joins nothing: {exit}");
+    // Reading is allowed, and Describe with it; writing the source is nobody's business.
+    let exit = pool(&kafka, &dead, &[], "true");
+    assert_eq!((exit.code, exit.done("processed")), (Some(0), Some("0")), "{exit}");
+}
+
+/// Letters keep their timestamps, by which their topic may delete them at once: that is said, and once.
+#[test]
+fn a_letter_older_than_its_topic_keeps_is_warned_of() {
+    let kafka = Cluster::any();
+    let topic = kafka.topic(1, &[]);
+    // Records of 2023.
+    produce(kafka.brokers(), &topic, 0, &[Given::of("a", b"1"), Given::of("b", b"2")]);
+    for (configs, warnings) in [
+        (&["retention.ms=360000000"][..], 1),
+        (&["retention.ms=-1"], 0),
+        (&["retention.ms=360000000", "message.timestamp.type=LogAppendTime"], 0),
+    ] {
+        let dead = kafka.topic(1, configs);
+        let args = ["pool", "-t", &topic, "-g", &dead, "-e", "--dlq", &dead, "--", "sh", "-c", "exit 65"];
+        let exit = kafka.keylane(&args).wait_exit(LIMIT);
+        assert_eq!((exit.code, exit.done("dead-lettered")), (Some(1), Some("2")), "{exit}");
+        let said = format!("{dead} deletes records 100 h after their own time");
+        assert_eq!(exit.stderr.matches(&said).count(), warnings, "{configs:?}: {exit}");
     }
 }
 

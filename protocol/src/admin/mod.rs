@@ -13,15 +13,16 @@ use std::time::Duration;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
-use kafka_protocol::messages::describe_configs_response::DescribeConfigsResponse;
+use kafka_protocol::messages::describe_configs_response::DescribeConfigsResourceResult;
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use kafka_protocol::messages::{
     ConsumerGroupDescribeRequest, CreateTopicsRequest, DeleteGroupsRequest, DeleteTopicsRequest,
-    DescribeConfigsRequest, DescribeGroupsRequest, GroupId, ListGroupsRequest, ListGroupsResponse,
-    ListOffsetsResponse, MetadataRequest, OffsetCommitRequest, OffsetFetchResponse, TopicName,
+    DescribeConfigsRequest, DescribeConfigsResponse, DescribeGroupsRequest, GroupId, ListGroupsRequest,
+    ListGroupsResponse, ListOffsetsResponse, MetadataRequest, OffsetCommitRequest, OffsetFetchResponse,
+    TopicName,
 };
 
 use crate::api::{Api, Request, Response, text};
@@ -92,6 +93,8 @@ pub enum Question {
     DeleteTopic(String, Duration),
     /// The configuration of a topic where it differs from Kafka's defaults.
     TopicConfigs(String),
+    /// How long a topic keeps a record after the record's own time.
+    TopicRetention(String),
     /// Whether a topic is there, and whether we may write to it (KIP-430).
     TopicAccess(String),
 }
@@ -109,6 +112,8 @@ pub enum Answer {
     Offsets(BTreeMap<TopicPartition, Result<Option<i64>, Error>>),
     /// To [`Question::TopicConfigs`].
     Configs(Vec<(String, String)>),
+    /// To [`Question::TopicRetention`]; none: the record's own time decides nothing.
+    Retention(Option<Duration>),
     /// To [`Question::TopicAccess`].
     Access(TopicAccess),
     /// It was done.
@@ -137,7 +142,7 @@ impl Question {
             Question::DeleteGroup(_) => Api::DeleteGroups,
             Question::CreateTopic(..) => Api::CreateTopics,
             Question::DeleteTopic(..) => Api::DeleteTopics,
-            Question::TopicConfigs(_) => Api::DescribeConfigs,
+            Question::TopicConfigs(_) | Question::TopicRetention(_) => Api::DescribeConfigs,
             Question::TopicAccess(_) => Api::Metadata,
         }
     }
@@ -168,14 +173,8 @@ impl Question {
                 .with_topics(vec![DeleteTopicState::default().with_name(Some(TopicName(text(name))))])
                 .with_timeout_ms(milliseconds(*timeout))
                 .into(),
-            Question::TopicConfigs(name) => DescribeConfigsRequest::default()
-                .with_resources(vec![
-                    DescribeConfigsResource::default()
-                        .with_resource_type(RESOURCE_TOPIC)
-                        .with_resource_name(text(name))
-                        .with_configuration_keys(None),
-                ])
-                .into(),
+            Question::TopicConfigs(name) => describe_configs(name, None),
+            Question::TopicRetention(name) => describe_configs(name, Some(&RETENTION_CONFIGS)),
             Question::TopicAccess(name) => MetadataRequest::default()
                 .with_topics(Some(vec![
                     MetadataRequestTopic::default().with_name(Some(TopicName(text(name)))),
@@ -248,7 +247,10 @@ impl Question {
                 )
             }
             Response::DescribeConfigs(response) => match configs(response).ok_or_else(missing)? {
-                Ok(configs) => Ok(Answer::Configs(configs)),
+                Ok(configs) if matches!(self, Question::TopicRetention(_)) => {
+                    Ok(Answer::Retention(retention(&configs)))
+                }
+                Ok(configs) => Ok(Answer::Configs(without_defaults(configs))),
                 Err((code, message)) => Err(refuse(code, message)),
             },
             Response::Metadata(response) => {
@@ -277,6 +279,7 @@ impl Question {
             Question::CreateTopic(NewTopic { name, .. }, _)
             | Question::DeleteTopic(name, _)
             | Question::TopicConfigs(name)
+            | Question::TopicRetention(name)
             | Question::TopicAccess(name) => error.at_topic(name),
             Question::ListGroups | Question::ListOffsets { .. } => error,
         }
@@ -287,6 +290,20 @@ impl Question {
 const RESOURCE_TOPIC: i8 = 2;
 /// Kafka's number for a value that is Kafka's own default, in DescribeConfigs.
 const SOURCE_DEFAULT: i8 = 5;
+
+/// What [`retention`] reads.
+const RETENTION_CONFIGS: [&str; 3] = ["cleanup.policy", "message.timestamp.type", "retention.ms"];
+
+fn describe_configs(topic: &str, names: Option<&[&str]>) -> Request {
+    DescribeConfigsRequest::default()
+        .with_resources(vec![
+            DescribeConfigsResource::default()
+                .with_resource_type(RESOURCE_TOPIC)
+                .with_resource_name(text(topic))
+                .with_configuration_keys(names.map(|names| names.iter().map(|name| text(name)).collect())),
+        ])
+        .into()
+}
 
 /// Reads a set of operations as Kafka writes it: a bit per `AclOperation`, of which WRITE is number 4. A broker that
 /// does not tell leaves the smallest number there.
@@ -396,15 +413,18 @@ fn listed_offsets(response: &ListOffsetsResponse) -> BTreeMap<TopicPartition, Re
     read_list_offsets(response).into_iter().map(offset).collect()
 }
 
-type ConfigsOrCode = Result<Vec<(String, String)>, (i16, Option<String>)>;
+type ConfigsOrCode = Result<Vec<DescribeConfigsResourceResult>, (i16, Option<String>)>;
 
 fn configs(response: DescribeConfigsResponse) -> Option<ConfigsOrCode> {
     let topic = response.results.into_iter().next()?;
     if topic.error_code != code::NONE {
         return Some(Err((topic.error_code, topic.error_message.map(|message| message.to_string()))));
     }
-    let mut configs: Vec<(String, String)> = topic
-        .configs
+    Some(Ok(topic.configs))
+}
+
+fn without_defaults(configs: Vec<DescribeConfigsResourceResult>) -> Vec<(String, String)> {
+    let mut configs: Vec<(String, String)> = configs
         .into_iter()
         .filter(|config| config.config_source != SOURCE_DEFAULT && !config.is_sensitive)
         .map(|config| {
@@ -412,7 +432,20 @@ fn configs(response: DescribeConfigsResponse) -> Option<ConfigsOrCode> {
         })
         .collect();
     configs.sort();
-    Some(Ok(configs))
+    configs
+}
+
+/// A topic that only compacts, or counts from the time at which the broker stored a record, keeps old ones as well as
+/// new ones.
+fn retention(configs: &[DescribeConfigsResourceResult]) -> Option<Duration> {
+    let value = |name: &str| {
+        let config = configs.iter().find(|config| config.name.as_str() == name)?;
+        config.value.as_ref().map(|value| value.to_string())
+    };
+    let deletes = value("cleanup.policy").is_none_or(|policy| policy.contains("delete"));
+    let by_record = value("message.timestamp.type").is_none_or(|kind| kind == "CreateTime");
+    let ms = value("retention.ms")?.parse().ok().filter(|_| deletes && by_record)?;
+    Some(Duration::from_millis(ms))
 }
 
 #[cfg(test)]
@@ -425,5 +458,25 @@ mod tests {
         assert_eq!(may_write(1 << 3 | 1 << 8), Some(false));
         assert_eq!(may_write(1 << 3 | 1 << 4 | 1 << 8), Some(true));
         assert_eq!(may_write(i32::MIN), None);
+    }
+
+    #[test]
+    fn old_records_are_kept_or_not() {
+        let read = |configs: &[(&str, &str)]| {
+            let one = |(name, value): &(&str, &str)| {
+                DescribeConfigsResourceResult::default().with_name(text(name)).with_value(Some(text(value)))
+            };
+            retention(&configs.iter().map(one).collect::<Vec<_>>())
+        };
+        let week = ("retention.ms", "604800000");
+        assert_eq!(read(&[week]), Some(Duration::from_secs(7 * 86_400)));
+        assert_eq!(
+            read(&[("cleanup.policy", "compact,delete"), week]),
+            Some(Duration::from_secs(7 * 86_400))
+        );
+        assert_eq!(read(&[("retention.ms", "-1")]), None);
+        assert_eq!(read(&[("cleanup.policy", "compact"), week]), None);
+        assert_eq!(read(&[("message.timestamp.type", "LogAppendTime"), week]), None);
+        assert_eq!(read(&[]), None);
     }
 }
