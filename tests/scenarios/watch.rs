@@ -355,7 +355,7 @@ fn lag_serves_its_numbers() {
     assert_eq!((found[&up], sum(&found, "keylane_group_lag")), (1.0, 0.0), "{found:?}");
     assert_eq!(sum(&found, "keylane_group_log_end_offset"), 300.0, "{found:?}");
     assert_eq!(found[&format!("keylane_group_partitions_unknown{{group=\"{topic}\"}}")], 0.0, "{found:?}");
-    let exit = kafka.run(&["lag", "-g", &topic, "--listen", &address]);
+    let exit = kafka.keylane(&["lag", "-g", &topic, "--listen", &address]).wait_exit(LIMIT);
     assert_eq!(exit.code, Some(69), "{exit}");
     child.signal("TERM");
     assert_eq!(child.wait_exit(LIMIT).code, Some(0));
