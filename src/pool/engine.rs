@@ -259,8 +259,8 @@ impl Engine {
         if self.fill_again {
             return Some(Duration::ZERO);
         }
-        // Once the last commit is under way, or while one waits for a sync, the timer is not looked at and would spin the
-        // loop.
+        // Once the last commit is under way, or while one waits for a sync, the timer is not looked at and would spin
+        // the loop.
         let commit = self.commit_due.filter(|_| self.may_commit() && self.unsynced.is_none());
         let (ending, tries) = (self.ending_deadline(), self.tries_deadline());
         let reports = [self.stats_due, self.watch.due()];

@@ -53,8 +53,8 @@ pub struct Verdict {
     pub repeats_max: usize,
     /// Times that the committed offset of a partition was looked at.
     pub commits_seen: usize,
-    /// Those that a new coordinator answered with an older one. Kafka's answers at its high watermark, which lags behind
-    /// on a new leader; only the answer to a member (`require_stable`) waits for it.
+    /// Those that a new coordinator answered with an older one. Kafka's answers at its high watermark, which lags
+    /// behind on a new leader; only the answer to a member (`require_stable`) waits for it.
     pub commits_stale: usize,
     /// The longest time in which a partition's records stood still: how long, when it ended, which partition.
     pub longest_halt: Option<(Duration, Duration, i32)>,
@@ -273,8 +273,8 @@ impl<'a> Case<'a> {
                 if tenure.from < most {
                     verdict.violate("began below the commit", || {
                         let Tenure { partition, from, generation, .. } = tenure;
-                        let id = career.id;
-                        format!("partition {partition}: member {id}, generation {generation}, at {from}, {most} was seen")
+                        let who = format!("member {}, generation {generation}", career.id);
+                        format!("partition {partition}: {who}, at {from}, {most} was seen")
                     });
                 }
             }

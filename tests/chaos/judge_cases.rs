@@ -82,7 +82,8 @@ pub fn run() {
 }
 
 /// `b1@0`: member 1 begins offset 0, at a new second; d, f, r: it has done it, failed, rejected it; `c3`: 3 is
-/// committed; `k1`: member 1 is dead; `a0`, `i0`: a broker is away, and back. Offsets 0 and 2 have one key, 1 and 3 another.
+/// committed; `k1`: member 1 is dead; `a0`, `i0`: a broker is away, and back. Offsets 0 and 2 have one key, 1 and 3
+/// another.
 fn history(lines: &str, gone_1: Gone) -> Evidence {
     let mut events: Vec<Event> = Vec::new();
     for (second, word) in (1..).zip(lines.split_whitespace()) {
