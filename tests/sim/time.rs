@@ -80,17 +80,24 @@ pub(crate) struct Time {
     pub(crate) random: Random,
     queue: BinaryHeap<Entry>,
     count: u64,
+    /// The number of the event that happens now.
+    current: u64,
 }
 
 impl Time {
     pub(crate) fn new(random: Random) -> Self {
-        Time { now: Duration::ZERO, random, queue: BinaryHeap::new(), count: 0 }
+        Time { now: Duration::ZERO, random, queue: BinaryHeap::new(), count: 0, current: 0 }
     }
 
     /// At the same time things happen in the order in which they were scheduled.
     pub(crate) fn at(&mut self, at: Duration, event: Event) {
         self.count += 1;
         self.queue.push(Entry { at: at.max(self.now), number: self.count, event });
+    }
+
+    /// The event that happens now happens later instead, in its old order among others of that time.
+    pub(crate) fn postpone(&mut self, at: Duration, event: Event) {
+        self.queue.push(Entry { at: at.max(self.now), number: self.current, event });
     }
 
     pub(crate) fn after(&mut self, pause: Duration, event: Event) {
@@ -104,6 +111,7 @@ impl Time {
         }
         let entry = self.queue.pop()?;
         self.now = self.now.max(entry.at);
+        self.current = entry.number;
         Some(entry.event)
     }
 

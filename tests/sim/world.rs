@@ -177,9 +177,9 @@ impl World {
             _ => unreachable!("the others are not for clients"),
         };
         let Some((who, link)) = self.wires.client(id) else { return };
-        // What comes to a stopped process waits, in its order.
+        // What comes to a stopped process waits, in its order, also when that is stopped again meanwhile.
         if let Some(until) = self.asleep(who) {
-            return self.time.at(until, event);
+            return self.time.postpone(until, event);
         }
         let told = match who {
             Who::Member(number) => {
