@@ -23,6 +23,7 @@ use crate::rng::Rng;
 const MEMORY_PER_BYTE_MAX: usize = 1000;
 /// The cluster with its topics, and what its answers say of itself.
 const MEMORY_BASE: usize = 1 << 20;
+const CLIENT_ID: &str = "hostile";
 
 /// An API and version that is served, with requests.
 struct Kind {
@@ -159,7 +160,7 @@ fn frame(key: ApiKey, version: i16, correlation: i32, body: &[u8]) -> Vec<u8> {
         .with_request_api_key(key as i16)
         .with_request_api_version(version)
         .with_correlation_id(correlation)
-        .with_client_id(Some(text("hostile")))
+        .with_client_id(Some(text(CLIENT_ID)))
         .encode(&mut out, key.request_header_version(version))
         .expect("a request header");
     out.extend_from_slice(body);
@@ -306,7 +307,12 @@ fn requests() {
     let stages = [("answered", 400), ("closed", 20)];
     campaign::run("requests", 5, &stages, |rng, case| {
         let mut frames = Vec::new();
+        let mut is_over = [false; 2];
         for _ in 0..1 + rng.below(8) {
+            let from = rng.below(2);
+            if is_over[from] {
+                continue;
+            }
             let kind = rng.pick(kinds);
             let body = body(rng, kind);
             let mut wire = frame(kind.key, kind.version, rng.below(9) as i32, &body);
@@ -325,11 +331,19 @@ fn requests() {
                 let shifts = is_wide(kind.key, kind.version);
                 if shifts || kind.version != i16::from_be_bytes([wire[6], wire[7]]) || (4..6).contains(&at) {
                     wire.truncate(header);
+                    // A shorter client id would leave its end for the body.
+                    wire[12..14].copy_from_slice(&(CLIENT_ID.len() as i16).to_be_bytes());
                     // Or the frames behind it would be its body.
                     wire[..4].copy_from_slice(&(header as i32 - 4).to_be_bytes());
+                } else if at < 4 {
+                    // What a shorter length cuts off, or a longer one leaves of the frame behind it, would be read as a
+                    // frame that nobody looked at.
+                    let claimed = u32::from_be_bytes([wire[0], wire[1], wire[2], wire[3]]) as usize;
+                    wire.truncate(claimed.saturating_add(4));
+                    is_over[from] = true;
                 }
             }
-            frames.push((rng.below(2), wire));
+            frames.push((from, wire));
         }
         let piece = if rng.one_in(2) { usize::MAX } else { 1 + rng.below(64) };
         let bytes: usize = frames.iter().map(|(_, wire)| wire.len()).sum();
