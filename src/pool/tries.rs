@@ -385,6 +385,28 @@ pub(super) mod tests {
         assert!(board.deliver(batch, 0, &records));
     }
 
+    /// Whoever has the partition now tries the record afresh, and its tries are not counted twice.
+    #[test]
+    fn what_fails_after_its_partition_has_gone_is_not_tried_again() {
+        let mut board = Board::new(Dispatch::Lanes);
+        let mut tries = Tries::new(Policy::default(), 1);
+        for is_gone in [false, true] {
+            let slot = board.assign(Arc::from("t"), 0, 0, -1);
+            deliver(&mut board, slot, Route::FREE, 1);
+            let mut run = tries.spare_run();
+            board.take(0, 1, &mut run);
+            if is_gone {
+                board.revoke(slot);
+            }
+            let end = crate::handler::outcome::End::Exit(75);
+            let failed = Failed { kind: Kind::Temporary, end, reason: String::new(), counts: true };
+            tries.settle(&mut board, Try::new(run), Outcome::Failed(failed), Duration::ZERO);
+            assert_eq!(tries.len(), usize::from(!is_gone));
+            board.revoke(slot);
+            tries.give_up_gone(&mut board);
+        }
+    }
+
     /// A member stood still while it gave a partition up short of a record, and lost it: it had nothing to do with that
     /// record any more, and yet called its own end, much later, unfinished.
     #[test]
