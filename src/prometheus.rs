@@ -1,9 +1,29 @@
-//! Prometheus' text format, version 0.0.4: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+//! What `--listen` serves, in Prometheus' text format, version 0.0.4:
+//! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use std::fmt::{Display, Write};
 
-/// Of a page in this format.
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+use crate::listen::Answer;
+
+/// The pages of `--listen`: whether all is well, how or why not, and the metrics.
+pub(crate) fn pages(
+    path: &str,
+    health: impl FnOnce() -> Result<&'static str, String>,
+    metrics: impl FnOnce() -> String,
+) -> Option<Answer> {
+    match path {
+        "/" => Some(Answer::text(200, "/healthz\n/metrics\n")),
+        "/healthz" => Some(match health() {
+            Ok(how) => Answer::text(200, format!("{how}\n")),
+            Err(why) => Answer::text(503, format!("{why}\n")),
+        }),
+        "/metrics" => Some(Answer {
+            content_type: "text/plain; version=0.0.4; charset=utf-8",
+            ..Answer::text(200, metrics())
+        }),
+        _ => None,
+    }
+}
 
 /// Writes metrics one after the other. `kind` is `counter`, `gauge` or `histogram`.
 #[derive(Debug, Default)]

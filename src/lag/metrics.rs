@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use keylane_protocol::lag::{DescribedGroup, GroupLag, PartitionLag};
 
 use crate::listen::{Answer, Pages};
-use crate::prometheus::{CONTENT_TYPE, Page};
+use crate::prometheus::{self, Page};
 
 /// So many intervals without a tick are a hang, but no less than [`STALE_MIN`].
 const STALE_TICKS: u32 = 3;
@@ -35,7 +35,7 @@ impl LagPages {
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(tick);
     }
 
-    fn health(&self, tick: Option<&Tick>) -> Result<(), String> {
+    fn health(&self, tick: Option<&Tick>) -> Result<&'static str, String> {
         let Some(tick) = tick else { return Err("nothing is known yet".to_owned()) };
         let silent = tick.at.elapsed();
         if silent > self.stale_after {
@@ -43,7 +43,7 @@ impl LagPages {
         }
         match tick.groups.iter().find_map(|group| group.outcome.as_ref().err()) {
             Some(error) => Err(error.to_string()),
-            None => Ok(()),
+            None => Ok("ok"),
         }
     }
 }
@@ -51,18 +51,8 @@ impl LagPages {
 impl Pages for LagPages {
     fn page(&self, path: &str) -> Option<Answer> {
         let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        match path {
-            "/" => Some(Answer::text(200, "/healthz\n/metrics\n")),
-            "/healthz" => Some(match self.health(newest.as_ref()) {
-                Ok(()) => Answer::text(200, "ok\n"),
-                Err(why) => Answer::text(503, format!("{why}\n")),
-            }),
-            "/metrics" => {
-                let body = render(newest.as_ref().map_or(&[], |tick| &tick.groups));
-                Some(Answer { content_type: CONTENT_TYPE, ..Answer::text(200, body) })
-            }
-            _ => None,
-        }
+        let groups = || newest.as_ref().map_or(&[][..], |tick| &tick.groups);
+        prometheus::pages(path, || self.health(newest.as_ref()), || render(groups()))
     }
 }
 

@@ -61,7 +61,6 @@ pub(super) enum Ending {
     /// `--fsync`: before the last commit.
     Syncing {
         stop: Stop,
-        sync: u64,
         until: Duration,
     },
     Closing {
@@ -118,7 +117,7 @@ impl Engine {
             }
             Ending::Draining { .. } => self.poll_drain(now),
             Ending::GivingUp { stop, until } => self.poll_giving_up(stop, until, now),
-            Ending::Syncing { stop, sync, until } => self.poll_syncing(stop, sync, until, now),
+            Ending::Syncing { stop, until } => self.poll_syncing(stop, until, now),
             // The last commit may have been under way before, with more time than is left now.
             Ending::Hurrying { until, .. } if until <= now => {
                 let committed = !self.shared.lock().board.has_any_news();
@@ -254,30 +253,39 @@ impl Engine {
         self.poll_giving_up(stop, until, now);
     }
 
-    /// Goes on once no record is with a worker.
+    /// The last commit, once no record is with a worker.
     fn poll_giving_up(&mut self, stop: Stop, until: Duration, now: Duration) {
-        if self.shared.lock().board.inflight() > 0 && now < until {
+        let state = self.shared.lock();
+        if state.board.inflight() > 0 && now < until {
             return;
         }
-        let Some(disk) = &self.disk else { return self.commit_last(stop, now) };
-        let (sync, until) = (disk.ask(), now + COMMIT_TIMEOUT);
-        self.ending = Ending::Syncing { stop, sync, until };
-        self.poll_syncing(stop, sync, until, now);
-    }
-
-    fn poll_syncing(&mut self, stop: Stop, sync: u64, until: Duration, now: Duration) {
-        let outcome = self.disk.as_ref().and_then(|disk| disk.outcome(sync));
-        self.is_synced = outcome == Some(true);
-        if outcome.is_some() || now >= until {
-            self.commit_last(stop, now);
+        // Before the sync: what a worker that did not let go in time still writes is not to be passed.
+        let snapshot = state.board.commit_snapshot();
+        drop(state);
+        match self.unless_synced_first(snapshot) {
+            Some(snapshot) => self.commit_last(stop, snapshot, now),
+            None => {
+                let until = now + COMMIT_TIMEOUT;
+                self.ending = Ending::Syncing { stop, until };
+                self.poll_syncing(stop, until, now);
+            }
         }
     }
 
-    fn commit_last(&mut self, stop: Stop, now: Duration) {
+    fn poll_syncing(&mut self, stop: Stop, until: Duration, now: Duration) {
+        let sync = self.unsynced.as_ref().map(|(sync, _)| *sync);
+        let outcome = sync.and_then(|sync| self.disk.as_ref()?.outcome(sync));
+        if outcome.is_none() && now < until {
+            return;
+        }
+        let snapshot = self.take_synced().unwrap_or_default();
+        self.commit_last(stop, snapshot, now);
+    }
+
+    fn commit_last(&mut self, stop: Stop, snapshot: Vec<Commit>, now: Duration) {
         let mut state = self.shared.lock();
         let given_up = state.tries.take_given_up(|_| true) + self.handed_over;
         let ((left, _), pending) = (state.board.drain_left(), state.board.counts().pending);
-        let snapshot = state.board.commit_snapshot();
         drop(state);
         let left = left + given_up;
         self.totals.unfinished = left;
@@ -288,12 +296,7 @@ impl Engine {
             ));
         }
         self.ending = Ending::Closing { stop };
-        self.consumer.close(to_offsets(self.if_synced(snapshot)), now + COMMIT_TIMEOUT, now);
-    }
-
-    /// What may be committed of a snapshot.
-    fn if_synced(&self, snapshot: Vec<Commit>) -> Vec<Commit> {
-        if self.disk.is_none() || self.is_synced { snapshot } else { Vec::new() }
+        self.consumer.close(to_offsets(snapshot), now + COMMIT_TIMEOUT, now);
     }
 
     /// The second signal.
@@ -312,11 +315,12 @@ impl Engine {
         self.shared.wake_every_worker();
         self.consumer.stop();
         self.ending = Ending::Hurrying { signal, until: now + HURRY_TIMEOUT };
-        self.consumer.close(to_offsets(self.if_synced(snapshot)), now + HURRY_TIMEOUT, now);
+        let snapshot = self.unless_synced_first(snapshot).unwrap_or_default();
+        self.consumer.close(to_offsets(snapshot), now + HURRY_TIMEOUT, now);
     }
 
     pub(super) fn on_closed(&mut self, committed: bool) -> Exit {
-        let synced = self.disk.is_none() || self.is_synced || !self.shared.lock().board.has_any_news();
+        let synced = self.unsynced.is_none() || !self.shared.lock().board.has_any_news();
         if !synced {
             self.report.warning("stdout was not synced in time: records since the last commit come again");
         } else if !committed {

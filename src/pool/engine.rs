@@ -124,10 +124,8 @@ pub struct Engine {
     pub(super) handed_over: u64,
     /// With `--fsync`: what syncs stdout.
     pub(super) disk: Option<Disk>,
-    /// All that was finished is on the disk: for the last commit.
-    pub(super) is_synced: bool,
     /// What is to be committed after the sync with this number.
-    unsynced: Option<(u64, Vec<Commit>)>,
+    pub(super) unsynced: Option<(u64, Vec<Commit>)>,
     pub(super) stats_due: Option<Duration>,
     pub(super) stats_before: (u64, Duration),
     pub(super) lane_key: Arc<LaneReader>,
@@ -188,7 +186,6 @@ impl Engine {
             asked: Vec::new(),
             handed_over: 0,
             disk: None,
-            is_synced: false,
             unsynced: None,
             stats_due: config.stats.map(|every| now + every),
             stats_before: (0, now),
@@ -435,9 +432,11 @@ impl Engine {
                                  last commit runs again at its next owner",
             );
         }
-        self.revoking = None;
         // It would take back what is committed now.
-        self.unsynced = None;
+        if let Some((_, snapshot)) = &mut self.unsynced {
+            snapshot.retain(|commit| revoking.slots.iter().all(|(_, slot)| *slot != commit.slot));
+        }
+        self.revoking = None;
         self.consumer.drained(offsets, now);
     }
 
@@ -566,7 +565,9 @@ impl Engine {
         if !self.may_commit() {
             return;
         }
-        self.commit_synced();
+        if let Some(snapshot) = self.take_synced() {
+            self.consumer.commit(to_offsets(snapshot));
+        }
         let mut state = self.shared.lock();
         let due = match self.config.commit {
             CommitWhen::Every(interval) => {
@@ -594,21 +595,25 @@ impl Engine {
             self.asked.clone_from(&snapshot);
         }
         drop(state);
-        match &self.disk {
-            Some(disk) => self.unsynced = Some((disk.ask(), snapshot)),
-            None => self.consumer.commit(to_offsets(snapshot)),
+        if let Some(snapshot) = self.unless_synced_first(snapshot) {
+            self.consumer.commit(to_offsets(snapshot));
         }
     }
 
-    /// Commits what has waited for a sync, but for partitions that were given up or moved back meanwhile.
-    fn commit_synced(&mut self) {
-        let Some(disk) = &self.disk else { return };
-        let synced = |(number, _): &mut (u64, Vec<Commit>)| disk.outcome(*number) == Some(true);
-        let Some((_, mut snapshot)) = self.unsynced.take_if(synced) else { return };
+    /// A snapshot that may be committed as it is; with `--fsync` none, and it waits for the sync asked for here.
+    pub(super) fn unless_synced_first(&mut self, snapshot: Vec<Commit>) -> Option<Vec<Commit>> {
+        let Some(disk) = &self.disk else { return Some(snapshot) };
+        self.unsynced = Some((disk.ask(), snapshot));
+        None
+    }
+
+    /// What has waited for a sync and is on the disk, but for partitions that were given up or moved back meanwhile.
+    pub(super) fn take_synced(&mut self) -> Option<Vec<Commit>> {
+        let disk = self.disk.as_ref()?;
+        let (_, mut snapshot) = self.unsynced.take_if(|(sync, _)| disk.outcome(*sync) == Some(true))?;
         let state = self.shared.lock();
         snapshot.retain(|commit| state.board.assignment(commit.slot) == Some(commit.assignment));
-        drop(state);
-        self.consumer.commit(to_offsets(snapshot));
+        Some(snapshot)
     }
 }
 

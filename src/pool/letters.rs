@@ -76,10 +76,12 @@ pub(super) fn check(common: &Common, topic: &str, report: &Report) -> Result<Pla
         report.error(format!("dead letters have no place: {error}"));
         Exit::of(error)
     };
-    let access = ask_access(common, topic, report).map_err(|failure| match failure {
+    let failed = |failure| match failure {
         session::Failure::Kafka(error) => refused(&error),
         failure => failure.end(report),
-    })?;
+    };
+    let mut session = Session::open(common, report).map_err(failed)?;
+    let access = ask_access(&mut session, topic, MISSING_FOR.min(common.request_timeout)).map_err(failed)?;
     if access.may_write == Some(false) {
         let error = Error::refused(Api::Produce, code::TOPIC_AUTHORIZATION_FAILED, None);
         return Err(refused(&error.at_topic(topic)));
@@ -88,27 +90,30 @@ pub(super) fn check(common: &Common, topic: &str, report: &Report) -> Result<Pla
         report.error(format!("dead-letter topic {topic} has no partition yet"));
         Exit::Unavailable
     })?;
-    Ok(Place { partitions, retention: ask_retention(common, topic, report) })
+    Ok(Place { partitions, retention: ask_retention(&mut session, topic) })
 }
 
 /// Whoever may not read configurations goes without a warning.
-fn ask_retention(common: &Common, topic: &str, report: &Report) -> Option<Duration> {
-    let mut session = Session::open(common, report).ok()?;
+fn ask_retention(session: &mut Session, topic: &str) -> Option<Duration> {
     match session.ask(Target::Any, Question::TopicRetention(topic.to_owned())) {
         Ok(Answer::Retention(retention)) => retention,
         _ => None,
     }
 }
 
-fn ask_access(common: &Common, topic: &str, report: &Report) -> Result<TopicAccess, session::Failure> {
-    let mut session = Session::open(common, report)?;
+/// A topic that is missing is asked for again for so long.
+fn ask_access(
+    session: &mut Session,
+    topic: &str,
+    missing_for: Duration,
+) -> Result<TopicAccess, session::Failure> {
     let mut until = None;
     loop {
         match session.ask(Target::Any, Question::TopicAccess(topic.to_owned())) {
             Ok(Answer::Access(access)) => return Ok(access),
             Ok(other) => unreachable!("a topic's access read as {other:?}"),
             Err(session::Failure::Kafka(error)) if error.code() == Some(code::UNKNOWN_TOPIC_OR_PARTITION) => {
-                let until = *until.get_or_insert(session.now() + MISSING_FOR.min(common.request_timeout));
+                let until = *until.get_or_insert(session.now() + missing_for);
                 if session.now() >= until {
                     return Err(session::Failure::Kafka(error));
                 }

@@ -14,7 +14,7 @@ use super::shared::Shared;
 use super::status::PartitionView;
 use super::tries::Outcomes;
 use crate::listen::{Answer, Pages};
-use crate::prometheus::{CONTENT_TYPE, Page};
+use crate::prometheus::{self, Page};
 
 /// An engine that has not published for this long hangs.
 const STALE_AFTER: Duration = Duration::from_secs(15);
@@ -87,21 +87,11 @@ struct PoolPages {
 impl Pages for PoolPages {
     fn page(&self, path: &str) -> Option<Answer> {
         let snapshot = || self.published.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match path {
-            "/" => Some(Answer::text(200, "/healthz\n/metrics\n")),
-            "/healthz" => {
-                let (now, leased) = (self.shared.now(), self.shared.may_start());
-                Some(match health(snapshot().as_ref(), now, leased) {
-                    Ok(how) => Answer::text(200, format!("{how}\n")),
-                    Err(why) => Answer::text(503, format!("{why}\n")),
-                })
-            }
-            "/metrics" => {
-                let body = render(&snapshot().unwrap_or_default(), &self.shared.at_work().took());
-                Some(Answer { content_type: CONTENT_TYPE, ..Answer::text(200, body) })
-            }
-            _ => None,
-        }
+        prometheus::pages(
+            path,
+            || health(snapshot().as_ref(), self.shared.now(), self.shared.may_start()),
+            || render(&snapshot().unwrap_or_default(), &self.shared.at_work().took()),
+        )
     }
 }
 

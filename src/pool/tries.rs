@@ -385,22 +385,28 @@ pub(super) mod tests {
         assert!(board.deliver(batch, 0, &records));
     }
 
+    /// A partition, and its one record with a worker.
+    fn take_one(board: &mut Board<RecordBatch>) -> (Slot, Try) {
+        let slot = board.assign(Arc::from("t"), 0, 0, -1);
+        deliver(board, slot, Route::FREE, 1);
+        let mut run = Run::default();
+        board.take(0, 1, &mut run);
+        (slot, Try::new(run))
+    }
+
     /// Whoever has the partition now tries the record afresh, and its tries are not counted twice.
     #[test]
     fn what_fails_after_its_partition_has_gone_is_not_tried_again() {
         let mut board = Board::new(Dispatch::Lanes);
         let mut tries = Tries::new(Policy::default(), 1);
         for is_gone in [false, true] {
-            let slot = board.assign(Arc::from("t"), 0, 0, -1);
-            deliver(&mut board, slot, Route::FREE, 1);
-            let mut run = tries.spare_run();
-            board.take(0, 1, &mut run);
+            let (slot, tried) = take_one(&mut board);
             if is_gone {
                 board.revoke(slot);
             }
             let end = crate::handler::outcome::End::Exit(75);
             let failed = Failed { kind: Kind::Temporary, end, reason: String::new(), counts: true };
-            tries.settle(&mut board, Try::new(run), Outcome::Failed(failed), Duration::ZERO);
+            tries.settle(&mut board, tried, Outcome::Failed(failed), Duration::ZERO);
             assert_eq!(tries.len(), usize::from(!is_gone));
             board.revoke(slot);
             tries.give_up_gone(&mut board);
@@ -414,12 +420,9 @@ pub(super) mod tests {
         let mut board = Board::new(Dispatch::Lanes);
         let mut tries = Tries::new(Policy::default(), 1);
         for is_lost in [false, true] {
-            let slot = board.assign(Arc::from("t"), 0, 0, -1);
-            deliver(&mut board, slot, Route::FREE, 1);
-            let mut run = tries.spare_run();
-            board.take(0, 1, &mut run);
+            let (slot, tried) = take_one(&mut board);
             board.freeze(slot);
-            tries.give_up(&mut board, Try::new(run));
+            tries.give_up(&mut board, tried);
             if is_lost {
                 board.revoke(slot);
                 tries.give_up_gone(&mut board);

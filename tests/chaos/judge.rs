@@ -201,7 +201,9 @@ impl<'a> Case<'a> {
     fn check_commits(&self, verdict: &mut Verdict) {
         let mut complete: BTreeMap<i32, BTreeSet<i64>> = BTreeMap::new();
         let mut prefixes: BTreeMap<i32, i64> = BTreeMap::new();
+        // The highest, and the newest.
         let mut seen: BTreeMap<i32, i64> = BTreeMap::new();
+        let mut last: BTreeMap<i32, i64> = BTreeMap::new();
         // Brokers that are away, and since when none is.
         let (mut away, mut settled) = (0, Duration::ZERO);
         for event in &self.evidence.events {
@@ -219,6 +221,7 @@ impl<'a> Case<'a> {
                 }
                 What::Committed => {
                     verdict.commits_seen += 1;
+                    last.insert(partition, offset);
                     let most = seen.entry(partition).or_default();
                     let before = *most;
                     *most = offset.max(before);
@@ -250,7 +253,7 @@ impl<'a> Case<'a> {
         }
         self.check_starts(verdict);
         for (partition, end) in &self.evidence.ends {
-            let committed = seen.get(partition).copied().unwrap_or(0);
+            let committed = last.get(partition).copied().unwrap_or(0);
             if committed != *end {
                 verdict.violate("not committed", || format!("partition {partition}: {committed} of {end}"));
             }
