@@ -60,6 +60,15 @@ impl Exit {
         }
     }
 
+    /// How a run ends that this signal ended at once.
+    pub fn of_signal(signal: i32) -> Exit {
+        match signal {
+            1 => Exit::Hangup,
+            2 => Exit::Interrupt,
+            _ => Exit::Terminate,
+        }
+    }
+
     /// The number that the shell sees.
     pub fn code(self) -> u8 {
         self as u8

@@ -35,6 +35,8 @@ pub(crate) enum Failure {
     Output(io::Error),
     /// A signal came, or the reader of stdout is gone: nothing is wrong.
     Stopped,
+    /// A signal came before all was read that the answer is about.
+    Interrupted,
 }
 
 impl From<Error> for Failure {
@@ -68,6 +70,7 @@ impl Failure {
                 Exit::Output
             }
             Failure::Stopped => Exit::Done,
+            Failure::Interrupted => Exit::Unfinished,
         }
     }
 }

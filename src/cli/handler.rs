@@ -4,6 +4,7 @@
 //! silently without effect.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::value;
 use crate::handler::format::Format;
 use crate::handler::outcome::ExitCodes;
 use crate::handler::policy::{Halt, OnFail, Policy};
+use crate::handler::template::first_place;
 use crate::handler::{BatchConfig, CommandConfig, CommandMode, Delay, HandlerConfig};
 
 /// The flags of the handler. The command itself is cut off before clap sees the line: see `parse`.
@@ -206,6 +208,17 @@ impl HandlerFlags {
             !self.pipe || batch.is_none(),
             "--batch is for one process per batch, and --pipe has long-lived ones: leave one out"
         );
+        require!(
+            !self.pipe || !self.tag,
+            "--tag is for what a command prints, and with --pipe that is answers: leave one out"
+        );
+        let place = words[1..].iter().find_map(|word| first_place(word.as_bytes()));
+        if let Some(place) = place.filter(|_| batch.is_some() && !self.no_replace && !by_shell) {
+            return Err(Usage::new(format!(
+                "{place} among the arguments has no value for the several records of a --batch: they are on stdin; add \
+                 --no-replace to pass it as it is"
+            )));
+        }
         let mode = if self.pipe {
             CommandMode::Pipe { depth: self.pipe_depth.unwrap_or(64) as usize }
         } else {

@@ -526,6 +526,8 @@ mod tests {
         assert!(!shell.replace);
         let (pipe, _) = command(&["--pipe", "--pipe-depth", "3", "--", "cook"]);
         assert_eq!(pipe.mode, CommandMode::Pipe { depth: 3 });
+        let (batch, _) = command(&["--batch", "3", "--no-replace", "--", "jq", "{key}"]);
+        assert!(matches!(batch.mode, CommandMode::Exec(Some(_))) && !batch.replace);
         assert_eq!(command(&["--retry-exit", "22", "--", "curl"]).0.exits.retry, [22]);
         assert_eq!(command(&["--reject-exit", "75", "--", "x"]).0.exits.retry, [0; 0]);
     }
@@ -540,6 +542,10 @@ mod tests {
             "--pipe-depth 3 -- cook",
             "--pipe --batch 3 -- cook",
             "--batch-wait 1s -- cook",
+            "--pipe --tag -- cook",
+            "--batch 3 -- cook --for={key}",
+            "--batch 3 --batch-by key --order partition -- cook",
+            "--batch 3 --batch-by key --dispatch hash -- cook",
             "--reject-exit 3 --retry-exit 3 -- cook",
             "--retry-delay 2s --retry-max-delay 1s -- cook",
             "--halt now -- cook",

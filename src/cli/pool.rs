@@ -94,7 +94,8 @@ impl PoolFlags {
             variable: Some(("COMMIT_INTERVAL", value::timeout_not_zero)),
             property: None,
         };
-        Ok(Pool {
+        let (dispatch, order) = (self.dispatch, self.order);
+        let pool = Pool {
             workers: layers.pick(self.workers, &workers)?.unwrap_or(8),
             commit_interval: layers
                 .pick(self.commit_interval, &commit_interval)?
@@ -105,14 +106,19 @@ impl PoolFlags {
                 None => MemoryLimit::default_here(),
             },
             max_ahead: self.max_ahead,
-            dispatch: self.dispatch,
-            order: self.order,
+            dispatch,
+            order,
             null_key: self.null_key,
             lane_key: self.lane_key,
             gap_age: Some(self.gap_age).filter(|age| !age.is_zero()),
             listen: self.listen,
             consume: self.consume.resolve(self.common, command, layers, lecture::GROUP_POOL)?,
-        })
+        };
+        require!(
+            !pool.consume.handler.batches_by_key() || (dispatch == Dispatch::Lanes && order == Order::Key),
+            "--batch-by key is for --dispatch lanes and --order key: leave one of them out"
+        );
+        Ok(pool)
     }
 }
 

@@ -39,6 +39,10 @@ impl SequentialFlags {
         let max_poll_records = layers.pick(self.max_poll_records, &setting)?.unwrap_or(100);
         let consume = self.consume.resolve(self.common, command, layers, lecture::GROUP_SEQUENTIAL)?;
         require!(
+            !consume.handler.batches_by_key(),
+            "--batch-by key is for pool: sequential takes the records as they lie, whatever their keys"
+        );
+        require!(
             consume.topics.len() == 1,
             "sequential reads one topic, and {} are given: give one -t, or use pool",
             consume.topics.len()

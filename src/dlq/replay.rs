@@ -17,7 +17,7 @@ use keylane_protocol::error::{Error, Fault};
 use keylane_protocol::metadata::TopicPartition;
 
 use super::letter::Origin;
-use super::sender::{Fate, Sender};
+use super::sender::{Fate, Sender, exit_of_refusal};
 use super::source::{self, Filter, Source};
 use super::{Query, headers_of, say_skipped};
 use crate::cli::Verbosity;
@@ -118,10 +118,6 @@ impl Replay<'_> {
             let chunk = match source.next() {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => break,
-                Err(Failure::Stopped) => {
-                    exit = Some(Exit::Unfinished);
-                    break;
-                }
                 Err(failure) => {
                     exit = Some(failure.end(self.report));
                     break;
@@ -182,7 +178,7 @@ impl Replay<'_> {
                     progress = progress.min(offset);
                     if !matches!(stop, Some(Stop::Letter(_))) {
                         self.report.error(format!("{}@{offset} cannot be replayed: {error}", chunk.at));
-                        stop = Some(Stop::Letter(exit_of(&error)));
+                        stop = Some(Stop::Letter(exit_of_refusal(&error)));
                     }
                 }
             }
@@ -229,16 +225,6 @@ impl Replay<'_> {
     }
 }
 
-/// How a replay ends at a letter that was not taken.
-fn exit_of(error: &Error) -> Exit {
-    match (&error.fault, Exit::of(error)) {
-        // Not acknowledged in time: it comes again.
-        (Fault::Policy(_), _) => Exit::Unfinished,
-        (_, Exit::Refused) => Exit::Record,
-        (_, exit) => exit,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,14 +243,5 @@ mod tests {
         let from: Vec<i64> = ranges.values().map(|range| range.from).collect();
         assert_eq!(from, [7, 5, 5]);
         assert!(begin_at(&mut ranges, &BTreeMap::from([(at(0), 11)]), "g").is_err());
-    }
-
-    #[test]
-    fn what_is_refused_for_good_is_the_records_fault() {
-        use keylane_protocol::api::Api;
-        let refused = |code| exit_of(&Error::refused(Api::Produce, code, None));
-        assert_eq!(refused(10), Exit::Record);
-        assert_eq!(refused(29), Exit::Denied);
-        assert_eq!(exit_of(&Error::new(Fault::Policy("late".to_owned()))), Exit::Unfinished);
     }
 }

@@ -222,3 +222,26 @@ impl Sender {
         }
     }
 }
+
+/// How a run ends at a letter that was not taken.
+pub(crate) fn exit_of_refusal(error: &Error) -> Exit {
+    match (&error.fault, Exit::of(error)) {
+        // Not acknowledged in time: it comes again.
+        (Fault::Policy(_), _) => Exit::Unfinished,
+        (_, Exit::Refused) => Exit::Record,
+        (_, exit) => exit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_for_good_is_the_records_fault() {
+        let refused = |code| exit_of_refusal(&Error::refused(Api::Produce, code, None));
+        assert_eq!(refused(10), Exit::Record);
+        assert_eq!(refused(29), Exit::Denied);
+        assert_eq!(exit_of_refusal(&Error::new(Fault::Policy("late".to_owned()))), Exit::Unfinished);
+    }
+}

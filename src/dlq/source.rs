@@ -129,7 +129,7 @@ impl Source {
         self.reader.resume(self.driver.now());
         loop {
             if self.signals.count() > 0 {
-                return Err(Failure::Stopped);
+                return Err(Failure::Interrupted);
             }
             if let Some(chunk) = self.reader.next_chunk() {
                 return Ok(Some(chunk));

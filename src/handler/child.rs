@@ -26,6 +26,7 @@ use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::{AccessFlags, Pid, access};
 use rustix::io::retry_on_intr;
 use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, WaitOptions, pidfd_open, waitid, waitpid};
+use signal_hook::consts::SIGCHLD;
 
 use super::bell::Bell;
 use super::outcome::{End, Failed, Kind, reason};
@@ -200,7 +201,10 @@ impl Child {
         // From here on its number can become somebody else's.
         lock_running().remove(&self.pid());
         // nix knows no real-time signals, and would lose the end by one.
-        let Some((_, status)) = retry_on_intr(|| waitpid(Some(rustix_pid(self.pid)), options))? else {
+        let reaped = retry_on_intr(|| waitpid(Some(rustix_pid(self.pid)), options));
+        // Somebody else has done it, or so we are told: in any case the number is not ours any more.
+        self.is_reaped = reaped.is_err();
+        let Some((_, status)) = reaped? else {
             lock_running().insert(self.pid());
             return Ok(None);
         };
@@ -295,6 +299,18 @@ fn watched(pid: Pid) -> io::Result<Ended> {
         ring.ring();
     })?;
     Ok(Ended::Bell(bell))
+}
+
+/// Sees to it that the ends of children reach us: where whoever started keylane ignored SIGCHLD, the kernel reaps them.
+/// A handler, unlike that, is not inherited by what we start.
+///
+/// # Errors
+/// The system refuses the handler.
+pub fn keep_ends() -> io::Result<()> {
+    if signals::ignored().is_some_and(|ignored| ignored & (1 << (SIGCHLD - 1)) != 0) {
+        signal_hook::flag::register(SIGCHLD, Arc::default())?;
+    }
+    Ok(())
 }
 
 /// Sees to it that so many descriptors can be open, as far as the system lets us. Children inherit the limit, so it is

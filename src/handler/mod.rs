@@ -94,6 +94,12 @@ impl HandlerConfig {
     pub fn can_block(&self) -> bool {
         self.command.is_some() || self.delay.is_some_and(|delay| !delay.max.is_zero())
     }
+
+    /// `--batch-by key`.
+    pub fn batches_by_key(&self) -> bool {
+        let mode = self.command.as_ref().map(|command| command.mode);
+        matches!(mode, Some(CommandMode::Exec(Some(BatchConfig { by_key: true, .. }))))
+    }
 }
 
 /// Is told what becomes of every record, for a check from outside; it costs nothing where there is none.

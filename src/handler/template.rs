@@ -86,6 +86,12 @@ impl Template {
     }
 }
 
+/// The first of `{}`, `{key}` and so on that would be replaced in a word.
+pub fn first_place(word: &[u8]) -> Option<&'static str> {
+    let found = (0..word.len()).find_map(|at| PLACES.iter().find(|(name, _)| word[at..].starts_with(name)));
+    found.and_then(|(name, _)| std::str::from_utf8(name).ok())
+}
+
 fn pieces(word: &[u8]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut plain = Vec::new();

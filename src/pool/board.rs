@@ -111,8 +111,19 @@ pub struct Board<B> {
     next_assignment: Assignment,
     queued: u64,
     inflight: u64,
+    /// See [`Board::passed`].
+    passed: u64,
     /// Number of the latest run.
     runs: u64,
+}
+
+/// Where a run that has records takes more from.
+#[derive(Clone, Copy, Debug)]
+enum More {
+    /// This lane of its own alone.
+    OfLane(u32),
+    /// Its last lane, then any that is ready.
+    OfAny(u32),
 }
 
 impl<B> Board<B> {
@@ -134,6 +145,7 @@ impl<B> Board<B> {
             next_assignment: Assignment::FIRST,
             queued: 0,
             inflight: 0,
+            passed: 0,
             runs: 0,
         }
     }
@@ -170,6 +182,7 @@ impl<B> Board<B> {
         self.drop_from(slot, 0);
         self.batches.close_all(slot.0);
         let owned = self.slots[slot.index()].owned.take()?;
+        self.passed -= owned.tracker.pending();
         Some(owned.tracker.next())
     }
 
@@ -298,20 +311,26 @@ impl<B> Board<B> {
         self.fill(worker, records_max, None, run);
     }
 
-    /// Hands up to `records_max` more records to a run that has some: of its one lane if `one_lane` (none but by
-    /// [`Dispatch::Lanes`], whose lanes alone are keys), else of any that no run has.
-    pub fn take_more(&mut self, worker: u32, records_max: usize, one_lane: bool, run: &mut Run<B>) {
+    /// Hands up to `records_max` more records to a run of `worker` that has some: of its one lane if `one_lane` (by
+    /// [`Dispatch::Lanes`], whose lanes alone are keys), else of its last lane first and then of any that no run has.
+    /// Returns whether more may come. The assignments of the run are present ones.
+    pub fn take_more(&mut self, worker: u32, records_max: usize, one_lane: bool, run: &mut Run<B>) -> bool {
         let lane = run.items.last().map(|item| item.lane).expect("a run that is filled up has a record");
-        self.fill(worker, records_max, one_lane.then_some(lane), run);
+        let more = if one_lane { More::OfLane(lane) } else { More::OfAny(lane) };
+        self.fill(worker, records_max, Some(more), run);
+        match &self.dispatcher {
+            Dispatcher::Lanes(lanes) => !one_lane || lanes.can_grow(lane),
+            Dispatcher::Hash(_) | Dispatcher::Sequential(_) => true,
+        }
     }
 
     #[inline]
-    fn fill(&mut self, worker: u32, records_max: usize, lane: Option<u32>, run: &mut Run<B>) {
+    fn fill(&mut self, worker: u32, records_max: usize, more: Option<More>, run: &mut Run<B>) {
         let before = run.items.len();
         self.runs += 1;
         let (stamp, batches) = (self.runs, &mut self.batches);
         let (taken, sources) = (&mut run.items, &mut run.batches);
-        let sink = |lane: u32, item: &Item| {
+        let mut sink = |lane: u32, item: &Item| {
             let entry = batches.entry(item.batch);
             if entry.run != stamp {
                 entry.run = stamp;
@@ -327,17 +346,27 @@ impl<B> Board<B> {
             taken.push(RunItem { index: item.index, delta: item.delta, lane, handle });
         };
         let items = &mut self.items;
-        match (&mut self.dispatcher, lane) {
+        match (&mut self.dispatcher, more) {
             (Dispatcher::Lanes(lanes), None) => lanes.take(items, records_max, sink),
-            (Dispatcher::Lanes(lanes), Some(lane)) => lanes.take_more(items, lane, records_max, sink),
+            (Dispatcher::Lanes(lanes), Some(More::OfLane(lane))) => {
+                lanes.take_more(items, lane, records_max, sink);
+            }
+            (Dispatcher::Lanes(lanes), Some(More::OfAny(lane))) => {
+                let left = records_max - lanes.take_more(items, lane, records_max, &mut sink);
+                lanes.take(items, left, sink);
+            }
             (Dispatcher::Hash(hash), None) => hash.take(items, worker, records_max, sink),
+            (Dispatcher::Hash(hash), Some(_)) => hash.take_more(items, worker, records_max, sink),
             (Dispatcher::Sequential(sequence), None) => sequence.take(records_max, sink),
-            (_, Some(_)) => {}
+            (Dispatcher::Sequential(sequence), Some(More::OfLane(slot) | More::OfAny(slot))) => {
+                sequence.take_more(slot, records_max, sink);
+            }
         }
         let taken = (run.items.len() - before) as u64;
         self.queued -= taken;
         self.inflight += taken;
-        for source in &mut run.batches {
+        // What the run had before is counted, and its assignments may have ended since.
+        for source in run.batches.iter_mut().filter(|source| source.records > 0) {
             // Queues of ended assignments are dropped, so what is handed out belongs to the present one.
             let owned =
                 self.slots[source.origin.slot as usize].owned.as_mut().expect("a queued record is owned");
@@ -373,6 +402,7 @@ impl<B> Board<B> {
                 {
                     owned.tracker.finish(source.origin.ordinal(index), u64::from(count));
                     owned.inflight -= u64::from(count);
+                    self.passed += u64::from(count);
                 }
                 at += count as usize;
             }
@@ -396,6 +426,12 @@ impl<B> Board<B> {
             drop(source.batch);
             self.batches.release(source.index, source.records);
         }
+    }
+
+    /// Records finished in all, but for those that come again: what ended after its assignment had, and what lay behind
+    /// an unfinished record when it did.
+    pub fn passed(&self) -> u64 {
+        self.passed
     }
 
     /// Whether `worker` would find a record now.
@@ -437,6 +473,11 @@ impl<B> Board<B> {
             owned.target_end = Some(ordinal);
             self.drop_from(slot, ordinal);
         }
+    }
+
+    /// Whether the slot drains and stops short of this record: what becomes of it is not committed.
+    pub fn is_beyond_drain(&self, slot: Slot, ordinal: u64) -> bool {
+        self.owned(slot).and_then(|owned| owned.target_end).is_some_and(|end| ordinal >= end)
     }
 
     /// Whether the slot is assigned and draining.

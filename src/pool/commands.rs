@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
+use nix::sys::signal::Signal;
+
 use super::shared::{Failure, Shared, Want};
 use super::threads::{Alarm, STACK_BYTES};
 use super::tries::Try;
@@ -53,9 +55,9 @@ fn start(
 #[derive(Debug)]
 pub(super) enum Crew {
     /// `--exec`.
-    Exec { command: Arc<Command>, batch: Option<BatchConfig>, group: String, joblog: Option<Arc<Joblog>> },
+    Exec(Workshop),
     /// `--pipe`.
-    Pipe(Arc<Pipe>),
+    Pipe(Pipe),
 }
 
 impl Crew {
@@ -77,9 +79,9 @@ impl Crew {
         match command.mode {
             CommandMode::Exec(batch) => {
                 let command = Arc::new(Command::new(command)?);
-                Ok(Crew::Exec { command, batch, group, joblog: open_joblog()? })
+                Ok(Crew::Exec(Workshop { command, batch, group, joblog: open_joblog()? }))
             }
-            CommandMode::Pipe { depth } => Ok(Crew::Pipe(Arc::new(Pipe {
+            CommandMode::Pipe { depth } => Ok(Crew::Pipe(Pipe {
                 program: Program::find(&command.words)?,
                 group,
                 depth,
@@ -87,7 +89,7 @@ impl Crew {
                 exits: command.exits.clone(),
                 joblog: open_joblog()?,
                 report: report.clone(),
-            }))),
+            })),
         }
     }
 
@@ -101,17 +103,13 @@ impl Crew {
         workers: &OnceLock<Vec<Alarm>>,
         count: u32,
     ) -> io::Result<Vec<JoinHandle<()>>> {
+        child::keep_ends()?;
         child::make_room(u64::from(count) * DESCRIPTORS_PER_WORKER + DESCRIPTORS_OF_OTHERS);
-        let shared = shared.clone();
-        match self {
-            Crew::Exec { command, batch, group, joblog } => {
-                let workshop = Workshop { shared, command, batch, group, joblog };
-                start(workers, count, move |worker, bell| workshop.work(worker, bell))
-            }
-            Crew::Pipe(pipe) => {
-                start(workers, count, move |worker, bell| pipe::work(&pipe, &shared, worker, bell))
-            }
-        }
+        let (crew, shared) = (Arc::new(self), shared.clone());
+        start(workers, count, move |number, bell| match &*crew {
+            Crew::Exec(workshop) => work(workshop, &shared, number, bell),
+            Crew::Pipe(pipe) => pipe::work(pipe, &shared, number, bell),
+        })
     }
 }
 
@@ -124,50 +122,56 @@ const DESCRIPTORS_PER_WORKER: u64 = 10;
 const DESCRIPTORS_OF_OTHERS: u64 = 128;
 
 /// What the workers of `--exec` share.
-#[derive(Clone)]
-struct Workshop {
-    shared: Arc<Shared>,
+#[derive(Debug)]
+pub(super) struct Workshop {
     command: Arc<Command>,
     batch: Option<BatchConfig>,
     group: String,
     joblog: Option<Arc<Joblog>>,
 }
 
-impl Workshop {
-    /// The work of one worker, until the run is over.
-    fn work(&self, worker: u32, bell: &Bell) {
-        let failure = match Exec::new(self.command.clone(), &self.group, worker) {
-            Ok(mut exec) => self.work_with(&mut exec, worker, bell).err(),
-            Err(error) => {
-                Some(Failure::Handler(Exit::CannotRun, format!("no descriptors for the command: {error}")))
-            }
-        };
-        if failure.is_some() {
-            self.shared.settle(&mut Vec::new(), failure);
+/// The work of worker `number` of `--exec`, until the run is over.
+fn work(workshop: &Workshop, shared: &Shared, number: u32, bell: &Bell) {
+    let failure = match Exec::new(workshop.command.clone(), &workshop.group, number) {
+        Ok(exec) => Worker { workshop, shared, number, bell, exec }.run().err(),
+        Err(error) => {
+            Some(Failure::Handler(Exit::CannotRun, format!("no descriptors for the command: {error}")))
         }
+    };
+    if failure.is_some() {
+        shared.settle(&mut Vec::new(), failure);
     }
+}
 
-    fn work_with(&self, exec: &mut Exec, worker: u32, bell: &Bell) -> Result<(), Failure> {
+struct Worker<'a> {
+    workshop: &'a Workshop,
+    shared: &'a Shared,
+    number: u32,
+    bell: &'a Bell,
+    exec: Exec,
+}
+
+impl Worker<'_> {
+    fn run(&mut self) -> Result<(), Failure> {
         // By key a try begins with one record, and takes more of its lane.
-        let records_max = self.batch.filter(|batch| !batch.by_key).map_or(1, |batch| batch.records_max);
+        let batch = self.workshop.batch.filter(|batch| !batch.by_key);
+        let records_max = batch.map_or(1, |batch| batch.records_max);
         let want = Want { open: 0, tries_max: 1, records_max, woken: true };
         let (mut tries, mut settled) = (Vec::new(), Vec::new());
         loop {
-            match self.shared.take_tries(worker, want, &mut tries) {
+            match self.shared.take_tries(self.number, want, &mut tries) {
                 Next::Handle => {}
                 Next::Wait => {
-                    self.wait(exec, bell, None)?;
+                    self.wait(None)?;
                     continue;
                 }
                 Next::End => return Ok(()),
             }
             for mut tried in tries.drain(..) {
-                let gathered = self.gather(exec, &mut tried, worker, bell);
-                let (outcome, failure) =
-                    match gathered.and_then(|()| self.try_once(exec, &tried, worker, bell)) {
-                        Ok(ran) => (ran.outcome, None),
-                        Err(failure) => (Outcome::Unfinished, Some(failure)),
-                    };
+                let (outcome, failure) = match self.handle(&mut tried) {
+                    Ok(outcome) => (outcome, None),
+                    Err(failure) => (Outcome::Unfinished, Some(failure)),
+                };
                 let starts_none = matches!(
                     &outcome,
                     Outcome::Failed(Failed { kind: Kind::Temporary, end: End::Answer, .. })
@@ -176,31 +180,42 @@ impl Workshop {
                 self.shared.settle(&mut settled, failure);
                 if starts_none {
                     // The next record would fare no better. Its own delay may be none.
-                    self.wait(exec, bell, Some(START_REST))?;
+                    self.wait(Some(START_REST))?;
                 }
             }
         }
     }
 
-    /// Fills a batch, as long as it may wait. One that was tried before is as it was.
-    fn gather(&self, exec: &mut Exec, tried: &mut Try, worker: u32, bell: &Bell) -> Result<(), Failure> {
-        let Some(batch) = self.batch.filter(|_| tried.attempt == 1) else { return Ok(()) };
+    fn handle(&mut self, tried: &mut Try) -> Result<Outcome, Failure> {
+        // One that was tried before is as it was.
+        if let Some(batch) = self.workshop.batch.filter(|_| tried.attempt == 1) {
+            self.gather(batch, tried)?;
+            // That may have taken long.
+            if !self.shared.may_begin(tried) {
+                return Ok(Outcome::Unfinished);
+            }
+        }
+        Ok(self.try_once(tried)?.outcome)
+    }
+
+    /// Fills a batch, as long as it may wait.
+    fn gather(&mut self, batch: BatchConfig, tried: &mut Try) -> Result<(), Failure> {
         let until = self.shared.now() + batch.wait;
         loop {
             let left = until.saturating_sub(self.shared.now());
             // What is to be broken off soon is not to wait for more.
             let last = left.is_zero() || self.shared.ends_of(tried).is_some();
-            if self.shared.top_up(worker, tried, batch.records_max, batch.by_key, last) {
+            if self.shared.top_up(self.number, tried, batch.records_max, batch.by_key, last) {
                 return Ok(());
             }
-            self.wait(exec, bell, Some(left))?;
+            self.wait(Some(left))?;
         }
     }
 
     /// Waits. That nobody reads what a child left in the background prints is the end of the run, not of the worker,
     /// which the drain may need.
-    fn wait(&self, exec: &mut Exec, bell: &Bell, limit: Option<Duration>) -> Result<(), Failure> {
-        match exec.wait(bell, limit).map_err(Failure::Output) {
+    fn wait(&mut self, limit: Option<Duration>) -> Result<(), Failure> {
+        match self.exec.wait(self.bell, limit).map_err(Failure::Output) {
             Err(failure) if failure.drains() => {
                 self.shared.settle(&mut Vec::new(), Some(failure));
                 Ok(())
@@ -209,7 +224,8 @@ impl Workshop {
         }
     }
 
-    fn try_once(&self, exec: &mut Exec, tried: &Try, worker: u32, bell: &Bell) -> Result<Ran, Failure> {
+    fn try_once(&mut self, tried: &Try) -> Result<Ran, Failure> {
+        let Worker { workshop, shared, number, bell, exec } = self;
         let first = tried.first();
         let record = crate::handler::parse(&first).map_err(Failure::Output)?;
         let batch = first.batch;
@@ -217,22 +233,22 @@ impl Workshop {
             topic: &batch.topic,
             partition: batch.partition,
             attempt: tried.attempt,
-            batch_records: self.batch.map(|_| tried.len()),
+            batch_records: workshop.batch.map(|_| tried.len()),
         };
-        let lines = self.batch.map(|_| lines_of(tried)).transpose().map_err(Failure::Output)?;
-        let at_work = self.shared.at_work();
+        let lines = workshop.batch.map(|_| lines_of(tried)).transpose().map_err(Failure::Output)?;
+        let at_work = shared.at_work();
         let watch = Watch {
             bell,
-            now: &|| self.shared.now(),
-            ends: &|| self.shared.ends_of(tried),
-            started: &|pid| at_work.begin(worker, tried, Some(pid), self.shared.now()),
+            now: &|| shared.now(),
+            ends: &|| shared.ends_of(tried),
+            started: &|pid| at_work.begin(*number, tried, Some(pid), shared.now()),
         };
-        let (began, began_at) = (SystemTime::now(), self.shared.now());
+        let (began, began_at) = (SystemTime::now(), shared.now());
         let ran = exec.run(about, &record, lines.as_deref(), &watch);
-        at_work.end(worker, self.shared.now());
+        at_work.end(*number, shared.now());
         let ran = ran.map_err(Failure::Output)?;
-        if let Some(joblog) = &self.joblog {
-            let took = self.shared.now().saturating_sub(began_at);
+        if let Some(joblog) = &workshop.joblog {
+            let took = shared.now().saturating_sub(began_at);
             let command = exec.words(about, &record);
             log(joblog, tried, &ran, (began, took), &command).map_err(|error| {
                 Failure::Handler(Exit::Output, format!("the joblog cannot be written: {error}"))
@@ -261,6 +277,8 @@ fn log(
     command: &[u8],
 ) -> io::Result<()> {
     let (exit, signal) = match ran.end {
+        // It was ended before its time, and whoever reads this is not to take it for done.
+        Some(End::Exit(0)) if !matches!(ran.outcome, Outcome::Done) => (-1, Signal::SIGTERM as i32),
         Some(End::Exit(code)) => (code, 0),
         Some(End::Signal(number)) => (-1, number),
         _ => (-1, 0),

@@ -131,7 +131,7 @@ impl Engine {
     fn reached_count(&self) -> bool {
         let Some(count) = self.config.count else { return false };
         let state = self.shared.lock();
-        state.passed() >= count && state.board.is_idle()
+        state.board.passed() >= count && state.board.is_idle()
     }
 
     /// Whether everything before the damage is finished: a restart then meets it first.
@@ -331,11 +331,7 @@ impl Engine {
         let clean = committed && self.totals.unfinished == 0;
         let failed = self.shared.lock().outcomes().failed();
         match self.ending {
-            Ending::Hurrying { signal, .. } => match signal {
-                1 => Exit::Hangup,
-                2 => Exit::Interrupt,
-                _ => Exit::Terminate,
-            },
+            Ending::Hurrying { signal, .. } => Exit::of_signal(signal),
             Ending::Closing { stop: Stop::Failure(exit) } => exit,
             Ending::Closing { stop: Stop::End | Stop::Count } if clean && failed > 0 => Exit::Partly,
             Ending::Closing { stop: Stop::End | Stop::Count } if clean => Exit::Done,

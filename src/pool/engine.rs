@@ -235,9 +235,7 @@ impl Engine {
                 return exit;
             }
         }
-        if let Some(lease) = self.consumer.lease_until() {
-            self.shared.set_lease(lease);
-        }
+        self.shared.set_lease(self.consumer.lease_until().unwrap_or_default());
         self.take_failures(now);
         self.poll_tries(now);
         self.poll_revoking(now);

@@ -85,7 +85,7 @@ impl Engine {
         let Some(count) = self.config.count else { return u64::MAX };
         let state = self.shared.lock();
         let counts = state.board.counts();
-        count.saturating_sub(state.passed() + counts.queued + counts.inflight)
+        count.saturating_sub(state.board.passed() + counts.queued + counts.inflight)
     }
 
     /// Looks at what each partition holds.

@@ -38,6 +38,17 @@ struct Worker {
     busy: bool,
 }
 
+impl Worker {
+    fn pop(&mut self, items: &mut Items, records_max: usize, mut sink: impl FnMut(&Item)) {
+        for _ in 0..records_max {
+            let Some(item) = items.pop_front(&mut self.queue) else { break };
+            self.busy = true;
+            self.waiting -= 1;
+            sink(&item);
+        }
+    }
+}
+
 impl Hash {
     /// Panics with no worker at all: the command line refuses that.
     pub(crate) fn new(workers: u32) -> Hash {
@@ -71,15 +82,22 @@ impl Hash {
         mut sink: impl FnMut(u32, &Item),
     ) {
         let own = &mut self.workers[worker as usize];
-        if own.busy {
-            return;
+        if !own.busy {
+            own.pop(items, records_max, |item| sink(worker, item));
         }
-        for _ in 0..records_max {
-            let Some(item) = items.pop_front(&mut own.queue) else { break };
-            own.busy = true;
-            own.waiting -= 1;
-            sink(worker, &item);
-        }
+    }
+
+    /// More for a worker's run.
+    pub(crate) fn take_more(
+        &mut self,
+        items: &mut Items,
+        worker: u32,
+        records_max: usize,
+        mut sink: impl FnMut(u32, &Item),
+    ) {
+        let own = &mut self.workers[worker as usize];
+        assert!(own.busy, "a run belongs to a busy worker");
+        own.pop(items, records_max, |item| sink(worker, item));
     }
 
     pub(crate) fn give_back(&mut self, items: &mut Items, worker: u32, item: Item) {

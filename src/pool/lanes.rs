@@ -126,21 +126,30 @@ impl Lanes {
         }
     }
 
-    /// More of a lane that is running.
+    /// More of a lane that is running; returns how many.
     pub(crate) fn take_more(
         &mut self,
         items: &mut Items,
         id: u32,
         records_max: usize,
         mut sink: impl FnMut(u32, &Item),
-    ) {
+    ) -> usize {
         let lane = &mut self.lanes[id as usize];
         assert!(lane.state == State::Running, "a run belongs to a running lane");
-        for _ in 0..records_max {
-            let Some(item) = items.pop_front(&mut lane.queue) else { break };
+        let mut taken = 0;
+        while taken < records_max
+            && let Some(item) = items.pop_front(&mut lane.queue)
+        {
             lane.waiting -= 1;
             sink(id, &item);
+            taken += 1;
         }
+        taken
+    }
+
+    /// Whether more records may come into the lane: one that belongs to no order has a lane of its own.
+    pub(crate) fn can_grow(&self, id: u32) -> bool {
+        self.lanes[id as usize].route != Route::FREE
     }
 
     pub(crate) fn give_back(&mut self, items: &mut Items, id: u32, item: Item) {

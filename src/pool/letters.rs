@@ -28,11 +28,11 @@ use keylane_protocol::records::{Header, Record};
 use mio::Waker;
 
 use super::shared::{Failure, Shared};
-use super::tries::Judged;
+use super::tries::{Judged, Refused};
 use super::verdicts::Letterbox;
 use crate::cli::Common;
 use crate::dlq::letter::{Origin, end_text};
-use crate::dlq::sender::{BUFFERED_BYTES_MAX, produce_config};
+use crate::dlq::sender::{BUFFERED_BYTES_MAX, exit_of_refusal, produce_config};
 use crate::driver::Driver;
 use crate::exit::Exit;
 use crate::report::Report;
@@ -219,7 +219,7 @@ struct Parcel {
     judged: Judged,
     /// Records whose outcome is open.
     left: usize,
-    refused: Option<String>,
+    refused: Option<Refused>,
     posted_at: Duration,
 }
 
@@ -322,7 +322,7 @@ impl Postman {
                         self.records.insert(key, number);
                         left += 1;
                     }
-                    Err(why) => refused = Some(why),
+                    Err(why) => refused = Some(Refused { why, exit: Exit::Record }),
                 }
             }
             let parcel = Parcel { judged, left, refused, posted_at: now };
@@ -332,7 +332,7 @@ impl Postman {
     }
 
     fn on_delivery(&mut self, delivery: Delivery) {
-        let refused = delivery.result.err().map(|error| error.to_string());
+        let refused = delivery.result.err().map(|error| refused(&error));
         for number in delivery.first..delivery.first + u64::from(delivery.count) {
             // Its parcel may have been refused with the whole producer meanwhile.
             let Some(parcel) = self.records.remove(&(delivery.slot, number)) else { continue };
@@ -349,17 +349,16 @@ impl Postman {
             return;
         }
         let Some(parcel) = self.parcels.remove(&number) else { return };
-        let refused = parcel.refused.map(|why| format!("its dead letter is refused: {why}"));
-        self.shared.letter_done(parcel.judged, refused);
+        self.shared.letter_done(parcel.judged, parcel.refused);
     }
 
     /// Without a producer id no letter can ever be sent.
     fn refuse_all_if_hopeless(&mut self) {
         let Some(error) = self.producer.failure().filter(|_| !self.parcels.is_empty()) else { return };
-        let why = format!("its dead letter is refused: {error}");
+        let refused = refused(error);
         self.records.clear();
         for parcel in std::mem::take(&mut self.parcels).into_values() {
-            self.shared.letter_done(parcel.judged, Some(why.clone()));
+            self.shared.letter_done(parcel.judged, Some(refused.clone()));
         }
     }
 
@@ -402,6 +401,11 @@ impl Postman {
             None => "no answer yet".to_owned(),
         }
     }
+}
+
+/// What a refusal by the cluster means for the run.
+fn refused(error: &Error) -> Refused {
+    Refused { why: error.to_string(), exit: exit_of_refusal(error) }
 }
 
 /// Hands a letter to the producer; returns its name there, or why no batch can hold it.

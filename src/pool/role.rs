@@ -17,7 +17,7 @@ use super::disk;
 use super::engine::{CommitWhen, Engine, EngineConfig, Signals, fetch_bytes};
 use super::letters::{self, Letters, LettersConfig};
 use super::route::{LaneKey, NullKey, Order, Routing};
-use super::shared::{Clock, Shared, Wake};
+use super::shared::{Clock, KILL_AFTER, Shared, Wake};
 use super::threads::{self, Threads};
 use crate::cli;
 use crate::driver::Driver;
@@ -268,10 +268,16 @@ fn run(
             asked = signals.asked();
             engine.say_status(driver.now());
         }
-        if let Some(exit) = engine.turn(driver.now()) {
+        if let Some(mut exit) = engine.turn(driver.now()) {
             if engine.end_workers() {
-                // A child of --pipe may take its time over what it has still to write.
-                while signals.count() < 2 && workers.iter().any(|worker| !worker.is_finished()) {
+                // A child of --pipe may take its time over what it has still to write. Whoever does not let go then, as
+                // where nobody reads our stdout, is left behind.
+                let until = engine.shared().last_ends().kill_at + KILL_AFTER;
+                while workers.iter().any(|worker| !worker.is_finished()) && driver.now() < until {
+                    if signals.count() >= 2 {
+                        exit = Exit::of_signal(signals.last());
+                        break;
+                    }
                     let soon = driver.now() + END_WAIT;
                     driver.turn(engine.consumer(), Some(soon))?;
                 }

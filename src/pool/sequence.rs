@@ -23,6 +23,12 @@ impl Range {
     fn nth(&self, n: u32) -> Item {
         Item::new(self.first.batch, self.first.index + n, self.first.delta + n)
     }
+
+    /// What is left of it after its first `n` records.
+    fn after(&self, n: u32) -> Option<Range> {
+        let (first, ordinal) = (self.nth(n), self.ordinal + u64::from(n));
+        (n < self.len).then(|| Range { first, ordinal, len: self.len - n })
+    }
 }
 
 #[derive(Debug, Default)]
@@ -95,10 +101,32 @@ impl Sequence {
     }
 
     pub(crate) fn take(&mut self, records_max: usize, mut sink: impl FnMut(u32, &Item)) {
-        if self.out == Some(true) {
-            return;
+        if self.out != Some(true) {
+            self.take_in_turn(u32::try_from(records_max).unwrap_or(u32::MAX), &mut sink);
         }
+    }
+
+    /// More for a run that is out, whose last records are of `slot`.
+    pub(crate) fn take_more(&mut self, slot: u32, records_max: usize, mut sink: impl FnMut(u32, &Item)) {
         let mut left = u32::try_from(records_max).unwrap_or(u32::MAX);
+        // Where partitions run side by side this one is busy, and so not in turn.
+        let queue = &mut self.lanes[slot as usize].ranges;
+        while self.out.is_none()
+            && left > 0
+            && let Some(range) = queue.front_mut()
+        {
+            let count = range.len.min(left);
+            (0..count).for_each(|n| sink(slot, &range.nth(n)));
+            left -= count;
+            match range.after(count) {
+                Some(rest) => *range = rest,
+                None => drop(queue.pop_front()),
+            }
+        }
+        self.take_in_turn(left, &mut sink);
+    }
+
+    fn take_in_turn(&mut self, mut left: u32, sink: &mut impl FnMut(u32, &Item)) {
         while left > 0
             && let Some(&slot) = self.turns.front()
         {
@@ -113,11 +141,9 @@ impl Sequence {
             (0..count).for_each(|n| sink(slot, &range.nth(n)));
             left -= count;
             self.chunk_left -= count;
-            if count == range.len {
-                queue.pop_front();
-            } else {
-                let ordinal = range.ordinal + u64::from(count);
-                *range = Range { first: range.nth(count), ordinal, len: range.len - count };
+            match range.after(count) {
+                Some(rest) => *range = rest,
+                None => drop(queue.pop_front()),
             }
             let over = queue.is_empty();
             if lane.busy {

@@ -15,10 +15,10 @@ use keylane_protocol::records::{BatchHeader, Payload};
 
 use super::at_work::AtWork;
 use super::board::{Board, Slot};
-use super::tries::{self, Judged, Outcomes, Tries, Try};
+use super::tries::{self, Judged, Outcomes, Refused, Tries, Try};
 use super::worker::Next;
 use crate::exit::Exit;
-use crate::handler::outcome::{End, Failed, Kind, Outcome};
+use crate::handler::outcome::Outcome;
 use crate::handler::policy::{Policy, Verdict};
 
 /// What time it is.
@@ -140,6 +140,8 @@ pub struct State {
     pub board: Board<RecordBatch>,
     /// Numbers of the workers that are parked.
     pub(super) idle: Vec<u32>,
+    /// Those that wait for more of a batch which they have begun.
+    gathering: Vec<u32>,
     /// Workers end when they look next: see [`Shared::stop`].
     stop: bool,
     /// When to wake the network thread.
@@ -156,6 +158,8 @@ pub struct State {
     pub failure: Option<Failure>,
     /// Records that failed and what becomes of them.
     pub(super) tries: Tries,
+    /// `--halt`: with so many dead letters and skips the run ends.
+    pub(super) failed_max: u64,
     /// When what runs of a slot is to be broken off, while it drains.
     pub(super) ends: BTreeMap<Slot, Ends>,
 }
@@ -181,9 +185,11 @@ impl State {
         self.stop
     }
 
-    /// Records that a commit may pass: finished, dead-lettered or skipped.
-    pub(super) fn passed(&self) -> u64 {
-        self.processed + self.tries.outcomes.failed()
+    /// What is handed out by now is the last, if so many records failed that `--halt` ends the run.
+    fn freeze_if_halted(&mut self) {
+        if self.tries.outcomes.failed() >= self.failed_max {
+            self.board.freeze_all();
+        }
     }
 
     /// What became of records that failed.
@@ -205,6 +211,7 @@ impl Shared {
             state: Mutex::new(State {
                 board,
                 idle: Vec::new(),
+                gathering: Vec::new(),
                 stop: false,
                 attention: Attention::WhenIdle,
                 processed: 0,
@@ -213,6 +220,7 @@ impl Shared {
                 last_at: Duration::ZERO,
                 failure: None,
                 tries: Tries::new(Policy::default(), 0),
+                failed_max: u64::MAX,
                 ends: BTreeMap::new(),
             }),
             clock,
@@ -250,9 +258,10 @@ impl Shared {
     pub fn set_lease(&self, until: Duration) {
         let until_us = u64::try_from(until.as_micros()).unwrap_or(u64::MAX);
         let before = self.lease_us.swap(until_us, Ordering::AcqRel);
-        // Workers that found the lease over have parked.
-        if u128::from(before) <= self.now().as_micros() {
-            self.wake_all();
+        // Workers that found the lease over wait.
+        let now_us = self.now().as_micros();
+        if u128::from(before) <= now_us && now_us < u128::from(until_us) {
+            self.wake_every_worker();
         }
     }
 
@@ -274,36 +283,46 @@ impl Shared {
     }
 
     /// Wakes as many parked workers as can find something, and releases the lock first. Where workers take runs, they
-    /// are let sleep until there is a run for them, or `all` is said: waking one costs more than many records.
+    /// are let sleep until there is a run for them, or `all` is said: waking one costs more than many records. Those
+    /// that wait for more of a batch come first: what they have waits for no worker.
     pub fn wake_workers(&self, mut state: MutexGuard<'_, State>, all: bool) {
         let mut woken: Vec<u32> = Vec::new();
-        let State { board, idle, tries, .. } = &mut *state;
+        if state.board.queued() > 0 {
+            woken.append(&mut state.gathering);
+        }
+        let gathering = woken.len();
+        self.pick_parked(&mut state, gathering, all, &mut woken);
+        drop(state);
+        self.wake_each(&woken);
+    }
+
+    /// Takes from the parked workers those who can find something, when `others` look as well.
+    fn pick_parked(&self, state: &mut State, others: usize, all: bool, into: &mut Vec<u32>) {
+        let State { board, idle, tries, .. } = state;
         if board.has_fixed_workers() {
             let mut due = tries.due.len();
             idle.retain(|worker| {
                 let wake = board.has_work(*worker) || due > 0;
                 due = due.saturating_sub(1);
                 if wake {
-                    woken.push(*worker);
+                    into.push(*worker);
                 }
                 !wake
             });
-        } else {
-            let busy = self.workers - idle.len();
-            let wanted = if self.run_records_max > 1 {
-                // Busy workers come back within a run's time: more are woken only for what they cannot take.
-                let max = self.run_records_max as u64;
-                let runs = if all { board.queued().div_ceil(max) } else { board.queued() / max };
-                usize::try_from(runs).unwrap_or(usize::MAX).min(board.ready()).saturating_sub(busy)
-            } else {
-                board.ready() + tries.due.len()
-            };
-            for _ in 0..wanted.min(idle.len()) {
-                woken.extend(idle.pop());
-            }
+            return;
         }
-        drop(state);
-        self.wake_each(&woken);
+        let wanted = if self.run_records_max > 1 {
+            // Busy workers come back within a run's time: more are woken only for what they cannot take.
+            let busy = self.workers - idle.len();
+            let max = self.run_records_max as u64;
+            let runs = if all { board.queued().div_ceil(max) } else { board.queued() / max };
+            usize::try_from(runs).unwrap_or(usize::MAX).min(board.ready()).saturating_sub(busy)
+        } else {
+            board.ready().saturating_sub(others) + tries.due.len()
+        };
+        for _ in 0..wanted.min(idle.len()) {
+            into.extend(idle.pop());
+        }
     }
 
     /// Takes tries for a worker whose handler can fail: those whose next try is due and new ones in turn, new ones up
@@ -362,7 +381,7 @@ impl Shared {
     }
 
     /// Adds records to a try that is about to be handled, up to `records_max`: of its own lane alone if `one_lane`.
-    /// Where there are not enough, and it is not the `last` call, the worker is woken when there are more. Returns
+    /// Where there are not enough, and it is not the `last` call, the worker is woken when there may be more. Returns
     /// whether the try is as it is to be handled.
     pub fn top_up(
         &self,
@@ -373,22 +392,34 @@ impl Shared {
         last: bool,
     ) -> bool {
         let mut state = self.lock();
-        state.idle.retain(|idle| *idle != worker);
-        if !state.stop && self.may_start() {
+        state.gathering.retain(|gathering| *gathering != worker);
+        let mut can_grow = false;
+        // A lane of an assignment that has ended has nothing for it.
+        if !state.stop && self.may_start() && !tries::is_gone(&state.board, tried) {
             let more = records_max.saturating_sub(tried.len());
-            state.board.take_more(worker, more, one_lane, &mut tried.run);
+            can_grow = state.board.take_more(worker, more, one_lane, &mut tried.run);
         }
-        let is_ready = last || state.stop || tried.len() >= records_max;
+        let is_ready = last || !can_grow || tried.len() >= records_max;
+        // It may have been woken for what it does not take.
+        let mut woken = Vec::new();
+        if state.board.ready() > 0 || !state.tries.due.is_empty() {
+            self.pick_parked(&mut state, 0, true, &mut woken);
+        }
         if !is_ready {
-            // Of its own lane it is not told.
-            if !one_lane {
-                state.idle.push(worker);
-            }
-        } else if state.board.ready() > 0 {
-            // It may have been woken for what it does not take now.
+            state.gathering.push(worker);
+        }
+        drop(state);
+        self.wake_each(&woken);
+        is_ready
+    }
+
+    /// Wakes others for what a worker leaves, and with `due` for tries that are due as well. One that has looked at
+    /// those and cannot take them yet does not say so: others that cannot either would wake it for them in turn.
+    pub fn leave_to_others(&self, due: bool) {
+        let state = self.lock();
+        if state.board.ready() > 0 || (due && !state.tries.due.is_empty()) {
             self.wake_workers(state, true);
         }
-        is_ready
     }
 
     /// Takes the outcomes of tries, all at once. A failure ends the work of all workers: at once, or if our stdout is
@@ -404,16 +435,20 @@ impl Shared {
             // Before the outcomes: the drain stops short of the record whose output is lost.
             board.freeze_all();
         }
-        let due_before = tries.next_due();
+        let (due_before, failed_before) = (tries.next_due(), tries.outcomes.failed());
         let mut finished = 0;
         for (tried, outcome) in settled.drain(..) {
             finished += tries.settle(board, tried, outcome, now);
         }
-        let engine = tries.next_due() != due_before || !tries.judged.is_empty();
+        // Those that were skipped may be enough for --halt.
+        let engine = tries.next_due() != due_before
+            || !tries.judged.is_empty()
+            || tries.outcomes.failed() > failed_before;
         // Whoever settles a try looks for the next by itself; what waited behind it may be another worker's alone.
         let workers = !tries.due.is_empty() || (board.has_fixed_workers() && board.ready() > 0);
         state.processed += finished;
         state.last_at = state.last_at.max(now);
+        state.freeze_if_halted();
         if let Some(failure) = failure {
             if !failure.drains() {
                 self.stop(&mut state);
@@ -432,7 +467,7 @@ impl Shared {
     }
 
     /// A dead letter is acknowledged, or refused for good.
-    pub fn letter_done(&self, judged: Judged, refused: Option<String>) {
+    pub fn letter_done(&self, judged: Judged, refused: Option<Refused>) {
         let mut state = self.lock();
         let State { board, tries, .. } = &mut *state;
         match refused {
@@ -441,11 +476,12 @@ impl Shared {
                 state.last_at = state.last_at.max(self.now());
             }
             Some(_) if tries::is_gone(board, &judged.tried) => tries.give_up(board, judged.tried),
-            Some(reason) => {
-                let failed = Failed { kind: Kind::Ordinary, end: End::Answer, reason, counts: true };
-                tries.judged.push(Judged { failed, verdict: Verdict::Stop(Exit::Record), ..judged });
+            Some(refused) => {
+                let verdict = Verdict::Stop(refused.exit);
+                tries.judged.push(Judged { verdict, refused: Some(refused.why), ..judged });
             }
         }
+        state.freeze_if_halted();
         let ready = state.board.ready() > 0;
         if ready {
             self.wake_workers(state, true)
@@ -458,6 +494,11 @@ impl Shared {
     /// When a try is to be broken off, if its end is known: its partition drains or is gone, or the run is over.
     pub fn ends_of(&self, tried: &Try) -> Option<Ends> {
         self.with_ends(|ends_of| ends_of(tried))
+    }
+
+    /// Whether a try may begin that was taken a while ago.
+    pub fn may_begin(&self, tried: &Try) -> bool {
+        self.may_start() && self.ends_of(tried).is_none_or(|ends| ends.term_at > self.now())
     }
 
     /// [`Shared::ends_of`] for many tries.
@@ -489,12 +530,6 @@ impl Shared {
         (0..self.workers as u32).for_each(|worker| self.wake.wake_worker(worker));
     }
 
-    /// Wakes every parked worker.
-    pub fn wake_all(&self) {
-        let idle = std::mem::take(&mut self.lock().idle);
-        self.wake_each(&idle);
-    }
-
     fn wake_each(&self, workers: &[u32]) {
         for worker in workers {
             self.wake.wake_worker(*worker);
@@ -523,16 +558,17 @@ impl Shared {
 
     /// Number of parked workers and of all.
     pub fn idle_workers(&self, state: &State) -> (usize, usize) {
-        (state.idle.len(), self.workers)
+        (state.idle.len() + state.gathering.len(), self.workers)
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::handler::outcome::{End, Failed, Kind};
     use crate::pool::board::Dispatch;
     use crate::pool::route::Route;
-    use crate::pool::tries::tests::deliver;
+    use crate::pool::tries::tests::{deliver, deliver_from};
 
     /// Who was woken.
     #[derive(Clone, Default)]
@@ -577,5 +613,133 @@ pub(super) mod tests {
         assert_eq!(*woken.0.lock().unwrap(), [0]);
         assert_eq!(shared.take_tries(0, ONE, &mut tries), Next::Handle);
         assert_eq!(tries[0].first().offset, 1);
+    }
+
+    /// A pool of `workers` and its partition with so many records.
+    fn stage(dispatch: Dispatch, workers: u32, records: i64) -> (Arc<Shared>, Slot, Woken) {
+        let mut board = Board::new(dispatch);
+        let slot = board.assign(Arc::from("t"), 0, 0, -1);
+        deliver(&mut board, slot, Route::FREE, records);
+        let woken = Woken::default();
+        let clock = Clock::Virtual(Arc::default());
+        let shared = Shared::new(board, clock, Box::new(woken.clone()), workers, 1);
+        shared.set_lease(Duration::from_secs(1));
+        woken.0.lock().unwrap().clear();
+        (Arc::new(shared), slot, woken)
+    }
+
+    fn take(shared: &Shared, worker: u32) -> Try {
+        let mut tries = Vec::new();
+        assert_eq!(shared.take_tries(worker, ONE, &mut tries), Next::Handle);
+        tries.remove(0)
+    }
+
+    fn fail(shared: &Shared, tried: Try, counts: bool) {
+        let end = End::Exit(1);
+        let failed = Failed { kind: Kind::Ordinary, end, reason: String::new(), counts };
+        shared.settle(&mut vec![(tried, Outcome::Failed(failed))], None);
+    }
+
+    /// The member was removed from its group while a batch waited to be filled.
+    #[test]
+    fn a_batch_whose_partition_has_gone_is_not_filled_up() {
+        for is_moved in [false, true] {
+            let (shared, slot, _) = stage(Dispatch::Lanes, 1, 3);
+            let mut tried = take(&shared, 0);
+            assert!(shared.may_begin(&tried));
+            assert!(!shared.top_up(0, &mut tried, 9, false, false));
+            assert_eq!(tried.len(), 3);
+            let mut state = shared.lock();
+            if is_moved {
+                state.board.reset(slot, 0, -1);
+                deliver(&mut state.board, slot, Route::FREE, 3);
+            } else {
+                state.board.lost(slot);
+            }
+            drop(state);
+            assert!(shared.top_up(0, &mut tried, 9, false, false));
+            assert!(!shared.may_begin(&tried), "it is somebody else's by now");
+            shared.settle(&mut vec![(tried, Outcome::Unfinished)], None);
+            let mut state = shared.lock();
+            if is_moved {
+                state.board.freeze(slot);
+                assert!(state.board.drained(slot), "nothing of the new assignment was handed out");
+            }
+        }
+    }
+
+    /// The lease ends while a batch waits.
+    #[test]
+    fn a_batch_is_not_begun_when_the_lease_is_over() {
+        let (shared, _, _) = stage(Dispatch::Lanes, 1, 1);
+        let mut tried = take(&shared, 0);
+        assert!(!shared.top_up(0, &mut tried, 2, false, false));
+        shared.set_lease(Duration::ZERO);
+        assert!(shared.top_up(0, &mut tried, 2, false, false));
+        assert!(!shared.may_begin(&tried));
+        shared.settle(&mut vec![(tried, Outcome::Unfinished)], None);
+        shared.set_lease(Duration::from_secs(2));
+        assert_eq!(take(&shared, 0).attempt, 1);
+    }
+
+    /// A worker that fills a batch cannot take a try that is due, and leaves it to one that is parked.
+    #[test]
+    fn one_that_fills_a_batch_leaves_a_due_try_to_others() {
+        let (shared, _, woken) = stage(Dispatch::Lanes, 2, 2);
+        let (other, mut batch) = (take(&shared, 1), take(&shared, 0));
+        assert_eq!(shared.take_tries(1, ONE, &mut Vec::new()), Next::Wait);
+        assert!(!shared.top_up(0, &mut batch, 9, false, false));
+        fail(&shared, other, false);
+        assert_eq!(*woken.0.lock().unwrap(), [1]);
+        // Where both are busy with batches, neither wakes the other for it.
+        assert!(!shared.top_up(0, &mut batch, 9, false, false));
+        assert!(!shared.top_up(0, &mut batch, 9, false, false));
+        assert_eq!(*woken.0.lock().unwrap(), [1]);
+    }
+
+    /// Delivered records go to a batch that has begun before they begin another one, and what it leaves goes on.
+    #[test]
+    fn a_begun_batch_comes_first() {
+        let (shared, slot, woken) = stage(Dispatch::Lanes, 2, 1);
+        let mut batch = take(&shared, 0);
+        assert_eq!(shared.take_tries(1, ONE, &mut Vec::new()), Next::Wait);
+        assert!(!shared.top_up(0, &mut batch, 3, false, false));
+        let mut state = shared.lock();
+        deliver_from(&mut state.board, slot, 1, 1);
+        shared.wake_workers(state, true);
+        assert_eq!(*woken.0.lock().unwrap(), [0]);
+        let mut state = shared.lock();
+        deliver_from(&mut state.board, slot, 2, 2);
+        drop(state);
+        assert!(shared.top_up(0, &mut batch, 3, false, false));
+        assert_eq!((batch.len(), woken.0.lock().unwrap().clone()), (3, vec![0, 1]));
+    }
+
+    /// A key of its own has no more to come.
+    #[test]
+    fn a_batch_of_a_record_without_a_key_does_not_wait() {
+        let (shared, _, _) = stage(Dispatch::Lanes, 1, 2);
+        let mut tried = take(&shared, 0);
+        assert!(shared.top_up(0, &mut tried, 9, true, false));
+        assert_eq!(tried.len(), 1);
+    }
+
+    /// With --halt nothing is begun once enough have failed, before the network thread knows of it.
+    #[test]
+    fn a_halt_begins_with_the_failure() {
+        let (shared, _, _) = stage(Dispatch::Lanes, 2, 9);
+        let mut state = shared.lock();
+        let policy =
+            Policy { retries: Some(0), on_fail: crate::handler::policy::OnFail::Skip, ..Policy::default() };
+        (state.tries, state.failed_max) = (Tries::new(policy, 1), 2);
+        drop(state);
+        let open = take(&shared, 1);
+        for _ in 0..2 {
+            fail(&shared, take(&shared, 0), true);
+        }
+        assert_eq!(shared.take_tries(0, ONE, &mut Vec::new()), Next::Wait);
+        shared.settle(&mut vec![(open, Outcome::Done)], None);
+        let state = shared.lock();
+        assert_eq!((state.processed, state.outcomes().skipped), (1, 2));
     }
 }

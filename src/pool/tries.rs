@@ -11,6 +11,7 @@ use super::board::{Board, Slot};
 use super::run::{Run, RunRecord};
 use super::shared::RecordBatch;
 use super::tracker::Assignment;
+use crate::exit::Exit;
 use crate::handler::outcome::{Failed, Kind, Outcome};
 use crate::handler::policy::{Policy, Verdict};
 use crate::seed::records::random;
@@ -81,6 +82,17 @@ pub struct Judged {
     pub failed: Failed,
     /// Stop or DeadLetter.
     pub verdict: Verdict,
+    /// Why the dead-letter topic does not take it.
+    pub refused: Option<String>,
+}
+
+/// A dead letter that can never be taken.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// Who says so, and why.
+    pub why: String,
+    /// What the run ends with.
+    pub exit: Exit,
 }
 
 /// How many records came to what.
@@ -277,7 +289,7 @@ impl Tries {
             Verdict::Skip => {
                 self.outcomes.skipped += self.pass(board, tried);
             }
-            verdict => self.judged.push(Judged { tried, failed, verdict }),
+            verdict => self.judged.push(Judged { tried, failed, verdict, refused: None }),
         }
     }
 
@@ -301,17 +313,24 @@ impl Tries {
     }
 
     /// Gives up what cannot be finished before its partition's drain is over: `limit` of a place is when, if it drains.
-    /// The end of a child by a signal is explained by now.
+    /// The end of a child by a signal is explained by now. So is what the drain stops short of: another try of it, or a
+    /// dead letter, would be for nothing.
     pub(super) fn give_up_late(
         &mut self,
         board: &mut Board<RecordBatch>,
         limit: impl Fn(Slot) -> Option<Duration>,
     ) {
-        let late = self.take_waiting(|due, tried, waits| {
+        let late = |due, tried: &Try, waits: &Waits| {
             let verdict = matches!(waits, Waits::Verdict(_));
             tried.places().any(|(slot, _)| limit(slot).is_some_and(|limit| verdict || due > limit))
+        };
+        let out = self.take_waiting(late);
+        out.into_iter().for_each(|tried| self.give_up(board, tried));
+        // Each that is given up may be a new end of the drain.
+        self.give_up_where(board, |board, tried, verdict| {
+            !matches!(verdict, Some(Verdict::Stop(_)))
+                && tried.records().any(|record| board.is_beyond_drain(record.slot, record.ordinal))
         });
-        late.into_iter().for_each(|tried| self.give_up(board, tried));
     }
 
     fn take_waiting(&mut self, mut wanted: impl FnMut(Duration, &Try, &Waits) -> bool) -> Vec<Try> {
@@ -324,16 +343,25 @@ impl Tries {
 
     /// Gives up what belongs to an assignment that has ended.
     pub(super) fn give_up_gone(&mut self, board: &mut Board<RecordBatch>) {
-        let gone = |tried: &Try| is_gone(board, tried);
-        let mut out = self.take_waiting(|_, tried, _| gone(tried));
+        self.give_up_where(board, |board, tried, _| is_gone(board, tried));
+        self.given_up.retain(|(slot, assignment), _| board.assignment(*slot) == Some(*assignment));
+    }
+
+    /// Gives up what is wanted so, with its verdict if it has one.
+    fn give_up_where(
+        &mut self,
+        board: &mut Board<RecordBatch>,
+        wanted: impl Fn(&Board<RecordBatch>, &Try, Option<Verdict>) -> bool,
+    ) {
+        let mut out = self.take_waiting(|_, tried, _| wanted(board, tried, None));
         for tried in std::mem::take(&mut self.due) {
-            if gone(&tried) { out.push(tried) } else { self.due.push_back(tried) }
+            if wanted(board, &tried, None) { out.push(tried) } else { self.due.push_back(tried) }
         }
         for judged in std::mem::take(&mut self.judged) {
-            if gone(&judged.tried) { out.push(judged.tried) } else { self.judged.push(judged) }
+            let is_wanted = wanted(board, &judged.tried, Some(judged.verdict));
+            if is_wanted { out.push(judged.tried) } else { self.judged.push(judged) }
         }
         out.into_iter().for_each(|tried| self.give_up(board, tried));
-        self.given_up.retain(|(slot, assignment), _| board.assignment(*slot) == Some(*assignment));
     }
 
     /// Gives up all.
@@ -378,10 +406,24 @@ pub(super) mod tests {
 
     /// Records from offset 0 on, all on one route.
     pub(in crate::pool) fn deliver(board: &mut Board<RecordBatch>, slot: Slot, route: Route, records: i64) {
+        deliver_routed(board, slot, route, 0..records);
+    }
+
+    /// Records from this offset on, each with a lane of its own.
+    pub(in crate::pool) fn deliver_from(board: &mut Board<RecordBatch>, slot: Slot, from: i64, records: i64) {
+        deliver_routed(board, slot, Route::FREE, from..from + records);
+    }
+
+    fn deliver_routed(
+        board: &mut Board<RecordBatch>,
+        slot: Slot,
+        route: Route,
+        offsets: std::ops::Range<i64>,
+    ) {
         let (header, payload) = batch_of(Some(b"k"), Some(b"v"), &[]);
         let batch = RecordBatch { topic: Arc::from("t"), partition: 0, header, payload, positions: vec![0] };
         let batch = board.open_batch(slot, Arc::new(batch), 1).expect("assigned");
-        let records: Vec<Routed> = (0..records).map(|offset| Routed { offset, route }).collect();
+        let records: Vec<Routed> = offsets.map(|offset| Routed { offset, route }).collect();
         assert!(board.deliver(batch, 0, &records));
     }
 
@@ -430,5 +472,38 @@ pub(super) mod tests {
             assert_eq!(tries.take_given_up(|_| true), u64::from(!is_lost));
             board.revoke(slot);
         }
+    }
+
+    /// A drain that stops short of a record does not wait for the next try of one behind it, nor posts a letter of it:
+    /// both come again.
+    #[test]
+    fn what_a_drain_stops_short_of_is_not_tried_again() {
+        let mut board = Board::new(Dispatch::Lanes);
+        let mut tries = Tries::new(Policy::default(), 1);
+        let slot = board.assign(Arc::from("t"), 0, 0, -1);
+        deliver(&mut board, slot, Route::FREE, 5);
+        let mut taken = (0..5).map(|_| {
+            let mut run = Run::default();
+            board.take(0, 1, &mut run);
+            Try::new(run)
+        });
+        let [before, short, due, waiting, judged] = [(); 5].map(|()| taken.next().unwrap());
+        board.freeze(slot);
+        let failed = || {
+            let end = crate::handler::outcome::End::Exit(1);
+            Failed { kind: Kind::Ordinary, end, reason: String::new(), counts: true }
+        };
+        tries.due.extend([before, due]);
+        tries.wait(Duration::from_secs(9), waiting, Waits::Again);
+        let verdict = Verdict::DeadLetter;
+        tries.judged.push(Judged { tried: judged, failed: failed(), verdict, refused: None });
+        let limit = Duration::from_secs(20);
+        tries.give_up_late(&mut board, |_| Some(limit));
+        assert_eq!(tries.len(), 4, "all can be done in time");
+        tries.give_up(&mut board, short);
+        tries.give_up_late(&mut board, |_| Some(limit));
+        assert_eq!(tries.len(), 1);
+        assert_eq!(tries.due[0].first().offset, 0);
+        assert_eq!(tries.take_given_up(|_| true), 4);
     }
 }

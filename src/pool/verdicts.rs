@@ -24,6 +24,7 @@ impl Engine {
     pub fn set_failure_policy(&mut self, letterbox: Option<Box<dyn Letterbox>>, halt: Option<Halt>) {
         self.letterbox = letterbox;
         self.halt = halt;
+        self.shared.lock().failed_max = halt.map_or(u64::MAX, |halt| halt.failures_max);
     }
 
     /// When a try is due.
@@ -68,7 +69,7 @@ impl Engine {
 
     /// The run ends before this record.
     fn stop_at(&mut self, judged: Judged, exit: Exit, now: Duration) {
-        let Judged { tried, failed, .. } = judged;
+        let Judged { tried, failed, refused, .. } = judged;
         let (name, tries) = (tried.name(), tried.attempt);
         let how = match failed.end {
             End::Exit(code) => format!("exit {code}"),
@@ -81,7 +82,8 @@ impl Engine {
             Kind::Reject => format!("{name}: rejected by its handler on try {tries} ({how})"),
             _ => format!("{name}: failed on try {tries} ({how}), the last one it has"),
         };
-        self.report.error(format!("{text}; it is not committed and comes again"));
+        let letter = refused.map_or(String::new(), |why| format!("; its dead letter is refused: {why}"));
+        self.report.error(format!("{text}{letter}; it is not committed and comes again"));
         self.end_for(Stop::Failure(exit), now);
         let mut state = self.shared.lock();
         let State { board, tries, .. } = &mut *state;

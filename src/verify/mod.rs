@@ -44,8 +44,12 @@ fn judged(config: &Verify, report: &Report) -> Result<Exit, Failure> {
         report.note("without -t TOPIC neither missing records nor the order of keys can be told");
     }
     let findings = judge::judge(&evidence);
-    tell(&findings, config, report)?;
-    Ok(if findings.is_clean() { Exit::Done } else { Exit::Partly })
+    let exit = if findings.is_clean() { Exit::Done } else { Exit::Partly };
+    match tell(&findings, config, report) {
+        // The verdict is in the exit code as well, whoever reads the line.
+        Ok(()) | Err(Failure::Stopped) => Ok(exit),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// The tries of the topic in all joblogs; without a topic there may be one topic only.
@@ -89,7 +93,8 @@ fn records(config: &Verify, topic: &str, report: &Report) -> Result<BTreeMap<Pla
     Ok(records)
 }
 
-/// The records of `topic` that are in the dead-letter topic, and the fewest tries that a letter of each tells of.
+/// The records of `topic` that are in the dead-letter topic, put there by the group if one is given, and the fewest
+/// tries that a letter of each tells of.
 fn letters(
     config: &Verify,
     topic: &str,
@@ -99,7 +104,10 @@ fn letters(
     let mut places = BTreeMap::new();
     read(config, dead_letters, report, |_, record| {
         let headers: Vec<_> = record.headers().collect();
-        if let Some((origin, _)) = Origin::split(&headers).filter(|(origin, _)| origin.topic == topic) {
+        let is_meant = |origin: &Origin| {
+            origin.topic == topic && config.group.as_ref().is_none_or(|group| *group == origin.group)
+        };
+        if let Some((origin, _)) = Origin::split(&headers).filter(|(origin, _)| is_meant(origin)) {
             let attempts = places.entry((origin.partition, origin.offset)).or_insert(origin.attempts);
             *attempts = origin.attempts.min(*attempts);
         }

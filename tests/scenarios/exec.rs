@@ -407,6 +407,22 @@ fn an_ignored_hangup_stays_ignored() {
     }
 }
 
+/// Whoever started keylane ignored SIGCHLD, and the kernel then reaps its children, whatever they ended with.
+#[test]
+fn where_sigchld_is_ignored_ends_are_still_known() {
+    let kafka = Cluster::any();
+    let stage = Stage::of(&kafka, &three());
+    let mut command = Command::new("sh");
+    let (group, keylane) = (stage.group("g"), env!("CARGO_BIN_EXE_keylane"));
+    command.args(["-c", "trap '' CHLD; exec \"$@\"", "sh", keylane]);
+    let script = "test $KEYLANE_OFFSET != 1 || exit 65; sleep 0.1";
+    command.args(stage.args(&group, &["-b", kafka.brokers(), "-e", "--on-fail", "skip"]));
+    command.args(["--", "sh", "-c", script]);
+    let exit = Keylane::run_command(command).wait_exit(LIMIT);
+    let done = (exit.code, exit.done("processed"), exit.done("skipped"));
+    assert_eq!(done, (Some(1), Some("2"), Some("1")), "{exit}");
+}
+
 #[test]
 fn lines_pass_whole_and_tagged() {
     let kafka = Cluster::any();
@@ -444,7 +460,7 @@ fn a_batch_has_one_outcome() {
         keys.iter().zip(&values).map(|(key, value)| Given::of(key, value.as_bytes())).collect();
     let stage = Stage::of(&kafka, &records);
     let script = "echo $KEYLANE_BATCH >> $D/sizes; tee $D/last.$KEYLANE_OFFSET | wc -l >> $D/counts";
-    let exit = stage.run(&stage.group("any"), &["--batch", "8", "-w", "1"], script, &["{}"]);
+    let exit = stage.run(&stage.group("any"), &["--batch", "8", "-w", "1"], script, &[]);
     assert_eq!((exit.code, exit.done("processed")), (Some(0), Some("30")), "{exit}");
     let sizes: Vec<u64> = stage.lines("sizes").iter().map(|size| size.parse().unwrap()).collect();
     assert_eq!(sizes, stage.lines("counts").iter().map(|n| n.trim().parse().unwrap()).collect::<Vec<u64>>());
@@ -471,4 +487,40 @@ fn a_batch_has_one_outcome() {
     assert_eq!(offsets("by.k0.0"), every_third(0));
     assert_eq!(offsets("by.k1.1"), every_third(1));
     assert_eq!([offsets("by.k2.2"), offsets("by.k2.30")].concat().len(), 13);
+}
+
+/// What waits in a worker's own queue, or in the one partition, fills a batch as well.
+#[test]
+fn a_batch_is_filled_by_every_dispatch() {
+    let kafka = Cluster::any();
+    let records: Vec<Given<'_>> = (0..3).map(|_| Given::of("k", b"v")).collect();
+    let stage = Stage::of(&kafka, &records);
+    for (name, options) in [
+        ("hash", &["--dispatch", "hash", "-w", "2"][..]),
+        ("partition", &["--order", "partition", "-w", "2"]),
+    ] {
+        let options = [options, &["--batch", "6", "--batch-wait", "20s", "-n", "6"]].concat();
+        let group = stage.group(name);
+        let mut keylane = stage.start(&group, &options, "wc -l >> $D/$KEYLANE_GROUP", &[]);
+        keylane.wait_line("assigned", LIMIT);
+        std::thread::sleep(Duration::from_millis(300));
+        produce(kafka.brokers(), &stage.topic, 0, &records);
+        let exit = keylane.wait_exit(LIMIT);
+        assert_eq!((exit.code, exit.done("processed")), (Some(0), Some("6")), "{exit}");
+        assert_eq!(stage.lines(&group), ["6"], "{exit}");
+    }
+}
+
+/// The coordinator removes the member while a batch waits to be filled: its records are the next assignment's.
+#[test]
+fn a_batch_whose_partition_is_lost_is_not_begun() {
+    let fault = "heartbeat:error=UNKNOWN_MEMBER_ID,nth=2,times=1,client=lost";
+    let kafka = Cluster::dev(&["--fault", fault]);
+    let stage = Stage::of(&kafka, &three());
+    let options = ["-X", "client.id=lost", "-X", "heartbeat.interval.ms=300", "-n", "3", "-w", "2"];
+    let options = [&options[..], &["--batch", "9", "--batch-wait", "3s"]].concat();
+    let exit = stage.start(&stage.group("g"), &options, "wc -l >> $D/sizes", &[]).wait_exit(LIMIT);
+    assert!(exit.stderr.contains("lost "), "{exit}");
+    assert_eq!((exit.code, exit.done("processed")), (Some(0), Some("3")), "{exit}");
+    assert_eq!(stage.lines("sizes"), ["3"], "{exit}");
 }

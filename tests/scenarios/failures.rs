@@ -236,6 +236,9 @@ fn skips_and_halts_count_what_failed() {
         "{exit}"
     );
     assert!(exit.done("skipped").is_some_and(|skipped| skipped.parse::<u32>().unwrap() >= 3), "{exit}");
+    // Nothing is begun any more once it is over.
+    let exit = run(&format!("{topic}.many"), "soon,fail=1", "exit 65");
+    assert!(exit.done("skipped").is_some_and(|skipped| skipped.parse::<u32>().unwrap() <= 4), "{exit}");
     // What runs is ended.
     let exit = run(&now, "now,fail=1", "test $KEYLANE_OFFSET != 2 || exit 1; exec sleep 30");
     assert_eq!((exit.code, exit.done("skipped")), (Some(65), Some("1")), "{exit}");
@@ -306,10 +309,9 @@ fn a_letter_that_is_refused_for_good_ends_the_run_before_its_record() {
     kafka.seed(&topic, 20, 20, &["--size", "20000"]);
     let exit = pool(&kafka, &topic, &["--retries", "0", "--dlq", &dead], "test $KEYLANE_OFFSET != 7");
     assert_eq!((exit.code, exit.done("dead-lettered")), (Some(65), Some("0")), "{exit}");
-    assert!(
-        exit.stderr.contains(&format!("{topic}/0@7: ")) && exit.stderr.contains("MESSAGE_TOO_LARGE"),
-        "{exit}"
-    );
+    let why =
+        format!("{topic}/0@7: failed on try 1 (exit 1), the last one it has; its dead letter is refused: ");
+    assert!(exit.stderr.contains(&why) && exit.stderr.contains("MESSAGE_TOO_LARGE"), "{exit}");
     assert_eq!(kafka.committed(&topic, &topic)[&0], 7);
 }
 
@@ -375,4 +377,68 @@ fn letters_are_read_through_faults() {
     let exit = kafka.keylane(&args).wait_exit(LIMIT);
     assert_eq!(exit.code, Some(66), "{exit}");
     assert!(exit.stderr.contains("UNKNOWN_TOPIC_OR_PARTITION"), "{exit}");
+}
+
+/// A batch that fails becomes a letter for each of its records, and none is passed before all are acknowledged.
+#[test]
+fn a_batch_that_fails_is_a_letter_for_each_record() {
+    let kafka = Cluster::any();
+    let (topic, dead) = (kafka.topic(1, &[]), kafka.topic(2, &[]));
+    kafka.seed(&topic, 40, 5, &[]);
+    let flags = ["--batch", "8", "--retries", "1", "--retry-delay", "10ms", "--dlq", &dead];
+    let exit = pool(&kafka, &topic, &flags, "! grep -q '\"offset\":13,'");
+    let lost: u64 = exit.done("dead-lettered").unwrap().parse().unwrap();
+    assert!(exit.code == Some(1) && (1..=8).contains(&lost), "{exit}");
+    assert_eq!(exit.done("processed"), Some((40 - lost).to_string().as_str()), "{exit}");
+    kafka.assert_caught_up(&topic, &topic);
+    let letters = kafka.run(&["dlq", "list", "-t", &dead, "--format", "json"]).stdout;
+    let offsets: std::collections::BTreeSet<i64> = letters
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|letter| {
+            assert_eq!(
+                (letter["attempts"].as_i64(), letter["exit"].as_str()),
+                (Some(2), Some("1")),
+                "{letter}"
+            );
+            letter["origin_offset"].as_i64().unwrap_or_else(|| panic!("{letter}"))
+        })
+        .collect();
+    assert!(offsets.len() as u64 == lost && offsets.contains(&13), "{letters}");
+}
+
+/// A child that ends well because it was told to has not done its record, and the joblog does not say so.
+#[test]
+fn what_was_ended_is_not_done_in_the_joblog() {
+    let kafka = Cluster::any();
+    let topic = kafka.topic(1, &[]);
+    kafka.seed(&topic, 1, 1, &[]);
+    let folder = folder();
+    let log = folder.path().join("log").display().to_string();
+    let flags = ["--timeout", "500ms", "--retries", "0", "--on-fail", "skip", "--joblog", &log];
+    let exit = pool(&kafka, &topic, &flags, "trap 'exit 0' TERM; sleep 30 & wait $!");
+    assert_eq!((exit.code, exit.done("skipped")), (Some(1), Some("1")), "{exit}");
+    let lines = joblog(&log);
+    assert_eq!((lines.len(), lines[0][6].as_str(), lines[0][7].as_str()), (1, "-1", "15"));
+    let exit = kafka.keylane(&["verify", &log, "-t", &topic, "-g", &topic]).wait_exit(LIMIT);
+    assert!(exit.code == Some(1) && exit.stdout.contains("missing=1 committed-early=1"), "{exit}");
+}
+
+/// Another group's letter says nothing about this one.
+#[test]
+fn a_letter_counts_for_the_group_that_wrote_it() {
+    let kafka = Cluster::any();
+    let (topic, dead) = (kafka.topic(1, &[]), kafka.topic(1, &[]));
+    kafka.seed(&topic, 3, 3, &[]);
+    let folder = folder();
+    let log = folder.path().join("log").display().to_string();
+    let exit =
+        pool(&kafka, &topic, &["--dlq", &dead, "--joblog", &log], "test $KEYLANE_OFFSET != 1 || exit 65");
+    assert_eq!(exit.code, Some(1), "{exit}");
+    let other = format!("{topic}.other");
+    for (group, code) in [(&topic, 0), (&other, 1)] {
+        let exit =
+            kafka.keylane(&["verify", &log, "-t", &topic, "-g", group, "--dlq", &dead]).wait_exit(LIMIT);
+        assert_eq!(exit.code, Some(code), "{exit}");
+    }
 }

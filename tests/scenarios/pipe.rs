@@ -288,6 +288,48 @@ fn a_child_that_cannot_begin_is_not_started_without_rest() {
     assert!((2..12).contains(&starts), "{starts} starts: {exit}");
 }
 
+/// A worker whose child died early, and for which there is nothing more, costs nothing.
+#[test]
+fn a_worker_without_a_child_is_idle() {
+    let kafka = Cluster::any();
+    let stage = Stage::of(&kafka, &records(&keys(1), &["v"; 1]));
+    let options = ["-w", "2", "--retries", "0", "--on-fail", "skip"];
+    let mut child = stage.start_script(&options, "next; exit 1");
+    child.wait_line("exited with 1", LIMIT);
+    // Beyond the rest before another start.
+    std::thread::sleep(Duration::from_secs(1));
+    let before = cpu_ticks(child.id());
+    std::thread::sleep(Duration::from_secs(2));
+    let ticks = cpu_ticks(child.id()) - before;
+    child.signal("TERM");
+    let exit = child.wait_exit(LIMIT);
+    assert!(ticks < 40, "{ticks} hundredths of a second in 2 s: {exit}");
+}
+
+/// User and system time of a process, in hundredths of a second.
+fn cpu_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit_once(") ").unwrap().1.split(' ');
+    fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+/// A child that takes its time over its end is waited for, but not by whoever signals twice.
+#[test]
+fn a_second_signal_at_the_very_end_is_told() {
+    let kafka = Cluster::any();
+    let stage = Stage::of(&kafka, &records(&keys(1), &["v"; 3]));
+    let mut child = stage.start_script(&["-e", "-w", "1"], "while next; do done_with; done; sleep 30");
+    wait_until("the last record", LIMIT, || (stage.done().len() == 3).then_some(()));
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(child.is_running() && stage.committed() == 3);
+    child.signal("TERM");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.is_running(), "it is about to end anyway");
+    child.signal("TERM");
+    let exit = child.wait_exit(Duration::from_secs(5));
+    assert_eq!((exit.code, exit.done("processed")), (Some(143), Some("3")), "{exit}");
+}
+
 #[test]
 fn a_stopped_run_lets_the_children_finish() {
     let kafka = Cluster::any();

@@ -225,6 +225,27 @@ impl<T> Session<T> {
         }
     }
 
+    /// Nothing more is to be begun for now: what the child has not been given a byte of comes to nothing. A line that
+    /// has left in part is still to be written.
+    pub(super) fn withdraw(&mut self, now: Duration, into: &mut Vec<Settled<T>>) {
+        let mut end = self.rendered;
+        let mut slot = self.newest;
+        // What was opened later stands further back.
+        while slot != NONE {
+            let record = self.at(slot);
+            let older = record.older;
+            if !self.is_given(record) {
+                end = record.line.map_or(end, |(begin, _)| begin);
+                self.settle(slot, Outcome::Unfinished, 0, now, into);
+            }
+            slot = older;
+        }
+        self.out.truncate(self.out.len() - (self.rendered - end) as usize);
+        self.rendered = end;
+        self.wrote(0);
+        self.invariants();
+    }
+
     /// The child reads no more; it has left `unread` bytes of what was written. It may still answer for what it has;
     /// what it has not is tried again.
     ///

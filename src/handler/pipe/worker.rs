@@ -1,6 +1,7 @@
 //! A worker of `--pipe`: it takes records, feeds its child and takes the child's answers, all in one wait.
 //!
-//! Guarantees: neither pipe is waited for alone, so there is no deadlock whichever side stops reading; what a child has
+//! Guarantees: neither pipe is waited for alone, so there is no deadlock whichever side stops reading; a child that is
+//! slow to read gets none of it any more once the lease is over; what a child has
 //! open gets its outcomes only when the child is reaped, so no key is worked on twice at once; a child that comes to
 //! nothing is not started again and again without a rest.
 
@@ -184,15 +185,8 @@ impl Worker<'_> {
             self.finish();
         }
         if (freed || woken) && !self.is_finishing {
-            self.leave_to_others();
-        }
-    }
-
-    /// What cannot be taken here is for others, who may all be waiting.
-    fn leave_to_others(&self) {
-        let state = self.shared.lock();
-        if state.board.ready() > 0 {
-            self.shared.wake_workers(state, true);
+            // What cannot be taken here is for others, who may all be waiting.
+            self.shared.leave_to_others(!can_start);
         }
     }
 
@@ -275,6 +269,9 @@ impl Worker<'_> {
         if self.ending.is_some() {
             return;
         }
+        if !self.shared.may_start() {
+            self.session.withdraw(now, &mut self.over);
+        }
         loop {
             let failure = &mut self.failure;
             self.session.fill(|id, tried, out| render(id, tried, out, failure));
@@ -309,7 +306,7 @@ impl Worker<'_> {
 
     /// Waits for something to happen.
     fn wait(&mut self, now: Duration) -> Ready {
-        let limit = self.deadline().map(|at| at.saturating_sub(now));
+        let limit = self.deadline(now).map(|at| at.saturating_sub(now));
         let silent = self.bell.as_fd();
         let bell = PollFd::new(silent, PollFlags::POLLIN);
         let Some(process) = &self.process else {
@@ -342,11 +339,11 @@ impl Worker<'_> {
         }
     }
 
-    fn deadline(&self) -> Option<Duration> {
+    fn deadline(&self, now: Duration) -> Option<Duration> {
         let (term_at, kill_at) = self.session.ends();
         match &self.ending {
             _ if self.process.is_none() => {
-                (!self.is_finishing).then_some(self.rest_until).filter(|at| !at.is_zero())
+                (!self.is_finishing).then_some(self.rest_until).filter(|at| *at > now)
             }
             None => [self.session.deadline(), term_at, kill_at].into_iter().flatten().min(),
             Some(ending) if ending.is_killed => None,

@@ -30,6 +30,11 @@ pub(super) enum Op {
         worker: u32,
         records_max: usize,
     },
+    TakeMore {
+        run: usize,
+        records_max: usize,
+        one_lane: bool,
+    },
     Complete {
         run: usize,
         finished: usize,
@@ -108,6 +113,15 @@ impl Owned {
         (0..self.offsets.len() as u64).filter(|ordinal| !self.done.contains(ordinal))
     }
 
+    fn first(&self) -> u64 {
+        self.unfinished().next().unwrap_or(self.offsets.len() as u64)
+    }
+
+    fn pending(&self) -> u64 {
+        let first = self.first();
+        self.done.iter().filter(|&&ordinal| ordinal > first).count() as u64
+    }
+
     fn next(&self) -> (i64, i32) {
         let next = self.unfinished().next().map_or(self.delivered, |ordinal| self.offsets[ordinal as usize]);
         let passed = self.ends.iter().take_while(|end| end.0 <= next).last();
@@ -129,6 +143,8 @@ pub(super) struct World {
     snapshots: Vec<Vec<(i32, u64, Commit)>>,
     lives: u64,
     robin: u64,
+    /// Records finished that do not come again.
+    passed: u64,
 }
 
 impl World {
@@ -146,6 +162,7 @@ impl World {
             snapshots: Vec::new(),
             lives: 0,
             robin: 0,
+            passed: 0,
         }
     }
 
@@ -164,6 +181,7 @@ impl World {
                 }
             }
             Op::Take { worker, records_max } => self.take(worker, records_max),
+            Op::TakeMore { run, records_max, one_lane } => self.take_more(run, records_max, one_lane),
             Op::Complete { run, finished } => {
                 if run < self.runs.len() {
                     self.complete(run, finished);
@@ -173,12 +191,14 @@ impl World {
             Op::StopShort { run } => self.stop_short(run),
             Op::Revoke { partition } => {
                 if let Some(owned) = self.owned.remove(&partition) {
+                    self.passed -= owned.pending();
                     assert_eq!(self.board.revoke(self.slots[&partition]), Some(owned.next()));
                     self.end(partition);
                 }
             }
             Op::Reset { partition, back } => {
                 if let Some(owned) = self.owned.remove(&partition) {
+                    self.passed -= owned.pending();
                     let position = (owned.delivered - back).max(0);
                     self.board.reset(self.slots[&partition], position, -1);
                     self.end(partition);
@@ -335,8 +355,55 @@ impl World {
         }
         let mut run = Run::new();
         self.board.take(worker, records_max, &mut run);
+        let records = self.check_taken(&run, 0, records_max, &ready);
+        if !run.is_empty() {
+            self.runs.push(Taken { run, records });
+        }
+    }
+
+    fn take_more(&mut self, run: usize, records_max: usize, one_lane: bool) {
+        let one_lane = one_lane && self.dispatch == Dispatch::Lanes;
+        let Some(mut taken) = (run < self.runs.len()).then(|| self.runs.swap_remove(run)) else { return };
+        let last = self.records[*taken.records.last().expect("runs are not empty") as usize].lane;
+        let mut lanes = if one_lane { BTreeSet::new() } else { self.ready() };
+        let own: Vec<Record> = taken.records.iter().map(|&record| self.records[record as usize]).collect();
+        let is_present = |record: &Record| {
+            self.owned.get(&record.partition).is_some_and(|owned| owned.life == record.life)
+        };
+        // The others of the run are released with it, and not to be begun anew before.
+        for record in &own {
+            lanes.remove(&record.lane);
+        }
+        let worker = match last {
+            Lane::Worker(worker) => {
+                lanes.clear();
+                worker as u32
+            }
+            _ => 0,
+        };
+        lanes.insert(last);
+        if let Dispatch::Sequential { .. } = self.dispatch {
+            lanes.extend((0..3).map(Lane::Partition));
+        }
+        if own.iter().all(is_present) {
+            let more = self.board.take_more(worker, records_max, one_lane, &mut taken.run);
+            assert_eq!(more, !one_lane || !matches!(last, Lane::Alone(_)));
+            let records = self.check_taken(&taken.run, own.len(), records_max, &lanes);
+            taken.records.extend(records);
+        }
+        self.runs.push(taken);
+    }
+
+    /// Checks what was added to a run that had `before` records, and notes it.
+    fn check_taken(
+        &mut self,
+        run: &Run<usize>,
+        before: usize,
+        records_max: usize,
+        lanes: &BTreeSet<Lane>,
+    ) -> Vec<u64> {
         let mut taken = Vec::new();
-        for record in run.iter() {
+        for record in run.iter().skip(before) {
             let slot = record.slot;
             let number = *self
                 .queued
@@ -347,7 +414,7 @@ impl World {
                 })
                 .expect("what is handed out was queued");
             let expected = self.records[number as usize];
-            assert!(ready.contains(&expected.lane), "a lane runs once at a time");
+            assert!(lanes.contains(&expected.lane), "a lane runs once at a time");
             let first = self.queued.iter().find(|&&other| self.records[other as usize].lane == expected.lane);
             assert_eq!(first, Some(&number), "a lane is in order");
             assert_eq!(
@@ -360,11 +427,9 @@ impl World {
             owned.started_end = owned.started_end.max(expected.ordinal + 1);
             taken.push(number);
         }
-        let all = self.queued.iter().all(|&other| !ready.contains(&self.records[other as usize].lane));
-        assert!(all || run.len() == records_max, "a run is as full as it can be");
-        if !run.is_empty() {
-            self.runs.push(Taken { run, records: taken });
-        }
+        let all = self.queued.iter().all(|&other| !lanes.contains(&self.records[other as usize].lane));
+        assert!(all || taken.len() == records_max, "a run is as full as it can be");
+        taken
     }
 
     fn complete(&mut self, run: usize, finished: usize) {
@@ -379,6 +444,7 @@ impl World {
                 continue;
             };
             if at < finished {
+                self.passed += 1;
                 owned.done.insert(record.ordinal);
             } else if owned.target_end.is_none_or(|end| record.ordinal < end) {
                 self.queued.insert(number);
@@ -444,9 +510,9 @@ impl World {
             let slot = self.slots[&partition];
             let seen = self.board.slot_counts(slot).expect("owned");
             assert_eq!(self.board.next(slot), Some(owned.next()));
-            let first = owned.unfinished().next().unwrap_or(owned.offsets.len() as u64);
+            let first = owned.first();
             assert_eq!(seen.ahead, owned.offsets.len() as u64 - first);
-            assert_eq!(seen.pending, owned.done.iter().filter(|&&ordinal| ordinal > first).count() as u64);
+            assert_eq!(seen.pending, owned.pending());
             assert_eq!(seen.oldest, owned.offsets.get(first as usize).copied());
             assert_eq!(seen.delivered, owned.delivered);
             let own = |number: &&u64| self.records[**number as usize].life == owned.life;
@@ -459,7 +525,7 @@ impl World {
             let drained = owned.target_end.is_some() && below == 0 && seen.inflight == 0;
             assert_eq!(self.board.drained(slot), drained);
         }
-        assert_eq!(counts.pending, pending);
+        assert_eq!((counts.pending, self.board.passed()), (pending, self.passed));
         assert_eq!(self.board.drain_left(), left);
         let ready = self.ready();
         match self.dispatch {

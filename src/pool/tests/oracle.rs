@@ -20,6 +20,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(worker, records_max)| Op::Take { worker, records_max }),
         16 => (0..8_usize, prop_oneof![4 => Just(99_usize), 1 => 0..12_usize])
             .prop_map(|(run, finished)| Op::Complete { run, finished }),
+        2 => (0..8_usize, 1..6_usize, any::<bool>())
+            .prop_map(|(run, records_max, one_lane)| Op::TakeMore { run, records_max, one_lane }),
         1 => partition.clone().prop_map(|partition| Op::Freeze { partition }),
         1 => (0..8_usize).prop_map(|run| Op::StopShort { run }),
         2 => partition.clone().prop_map(|partition| Op::Revoke { partition }),

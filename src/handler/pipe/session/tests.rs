@@ -104,6 +104,39 @@ fn of_several_none_is_blamed() {
     assert_eq!(over[1].outcome, Outcome::Unfinished);
 }
 
+/// The lease is over: a child that is slow to read is given nothing more, but for the rest of a line.
+#[test]
+fn what_has_not_left_is_taken_back() {
+    let mut session = Session::new(8, None);
+    (0..3).for_each(|item| session.open(item, false, Duration::ZERO));
+    session.fill(line);
+    // All of 0, and a byte of 1, which is answered before it has left.
+    session.wrote(line_bytes(1, 0) + 1);
+    assert_eq!(read(&mut session, "2 ok\n").1, Ok(()));
+    session.open(3, false, MS);
+    let mut over = Vec::new();
+    session.withdraw(MS, &mut over);
+    assert_eq!(over.iter().map(|settled| settled.item).collect::<Vec<_>>(), [3, 2]);
+    assert!(over.iter().all(|settled| settled.outcome == Outcome::Unfinished));
+    assert_eq!(session.out(), b":1\n");
+    assert_eq!(session.open_records(), 1);
+    session.wrote(3);
+    session.withdraw(MS, &mut over);
+    assert_eq!((over.len(), session.out().len()), (2, 0));
+    // Later ones follow as ever.
+    session.open(2, false, MS);
+    session.fill(line);
+    assert_eq!(session.out(), b"5:2\n");
+    session.wrote(4);
+    assert_eq!(read(&mut session, "5 ok\n1 ok\n").0.len(), 2);
+}
+
+fn line_bytes(id: u64, item: u32) -> usize {
+    let mut out = Vec::new();
+    line(id, &item, &mut out);
+    out.len()
+}
+
 #[test]
 fn a_child_that_takes_nothing_uses_the_oldest_record_up() {
     let mut session = Session::new(4, None);
@@ -337,6 +370,7 @@ fn run(seed: u64) {
                 child.printed.extend([&b"what\n"[..], b"99999999 ok\n", b"\n"][which]);
             }
             3 => fate = session.close_input(0, &mut over).err().map(Fate::Broken),
+            4 => session.withdraw(now, &mut over),
             _ => {
                 if !child.garbage
                     && let Some((item, word)) = child.answers()
