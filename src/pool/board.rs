@@ -117,13 +117,15 @@ pub struct Board<B> {
     runs: u64,
 }
 
-/// Where a run that has records takes more from.
+/// Where a run takes records from.
 #[derive(Clone, Copy, Debug)]
-enum More {
-    /// This lane of its own alone.
-    OfLane(u32),
-    /// Its last lane, then any that is ready.
-    OfAny(u32),
+enum Source {
+    /// Whatever is ready for this worker.
+    Ready(u32),
+    /// A lane that it has.
+    Lane(u32),
+    /// That, and then whatever is ready.
+    LaneThenReady(u32),
 }
 
 impl<B> Board<B> {
@@ -308,16 +310,16 @@ impl<B> Board<B> {
     /// in its run keeps the others waiting, so ask for one where handling can block.
     pub fn take(&mut self, worker: u32, records_max: usize, run: &mut Run<B>) {
         assert!(run.is_empty(), "a run is completed before it is filled again");
-        self.fill(worker, records_max, None, run);
+        self.fill(Source::Ready(worker), records_max, run);
     }
 
-    /// Hands up to `records_max` more records to a run of `worker` that has some: of its one lane if `one_lane` (by
+    /// Hands up to `records_max` more records to a run that has some: of its one lane if `one_lane` (by
     /// [`Dispatch::Lanes`], whose lanes alone are keys), else of its last lane first and then of any that no run has.
     /// Returns whether more may come. The assignments of the run are present ones.
-    pub fn take_more(&mut self, worker: u32, records_max: usize, one_lane: bool, run: &mut Run<B>) -> bool {
+    pub fn take_more(&mut self, records_max: usize, one_lane: bool, run: &mut Run<B>) -> bool {
         let lane = run.items.last().map(|item| item.lane).expect("a run that is filled up has a record");
-        let more = if one_lane { More::OfLane(lane) } else { More::OfAny(lane) };
-        self.fill(worker, records_max, Some(more), run);
+        let source = if one_lane { Source::Lane(lane) } else { Source::LaneThenReady(lane) };
+        self.fill(source, records_max, run);
         match &self.dispatcher {
             Dispatcher::Lanes(lanes) => !one_lane || lanes.can_grow(lane),
             Dispatcher::Hash(_) | Dispatcher::Sequential(_) => true,
@@ -325,7 +327,7 @@ impl<B> Board<B> {
     }
 
     #[inline]
-    fn fill(&mut self, worker: u32, records_max: usize, more: Option<More>, run: &mut Run<B>) {
+    fn fill(&mut self, source: Source, records_max: usize, run: &mut Run<B>) {
         let before = run.items.len();
         self.runs += 1;
         let (stamp, batches) = (self.runs, &mut self.batches);
@@ -346,19 +348,22 @@ impl<B> Board<B> {
             taken.push(RunItem { index: item.index, delta: item.delta, lane, handle });
         };
         let items = &mut self.items;
-        match (&mut self.dispatcher, more) {
-            (Dispatcher::Lanes(lanes), None) => lanes.take(items, records_max, sink),
-            (Dispatcher::Lanes(lanes), Some(More::OfLane(lane))) => {
+        match (&mut self.dispatcher, source) {
+            (Dispatcher::Lanes(lanes), Source::Ready(_)) => lanes.take(items, records_max, sink),
+            (Dispatcher::Lanes(lanes), Source::Lane(lane)) => {
                 lanes.take_more(items, lane, records_max, sink);
             }
-            (Dispatcher::Lanes(lanes), Some(More::OfAny(lane))) => {
+            (Dispatcher::Lanes(lanes), Source::LaneThenReady(lane)) => {
                 let left = records_max - lanes.take_more(items, lane, records_max, &mut sink);
                 lanes.take(items, left, sink);
             }
-            (Dispatcher::Hash(hash), None) => hash.take(items, worker, records_max, sink),
-            (Dispatcher::Hash(hash), Some(_)) => hash.take_more(items, worker, records_max, sink),
-            (Dispatcher::Sequential(sequence), None) => sequence.take(records_max, sink),
-            (Dispatcher::Sequential(sequence), Some(More::OfLane(slot) | More::OfAny(slot))) => {
+            (Dispatcher::Hash(hash), Source::Ready(worker)) => hash.take(items, worker, records_max, sink),
+            // The lane is its worker's, who need not be the one that has the run now, for a later try.
+            (Dispatcher::Hash(hash), Source::Lane(worker) | Source::LaneThenReady(worker)) => {
+                hash.take_more(items, worker, records_max, sink);
+            }
+            (Dispatcher::Sequential(sequence), Source::Ready(_)) => sequence.take(records_max, sink),
+            (Dispatcher::Sequential(sequence), Source::Lane(slot) | Source::LaneThenReady(slot)) => {
                 sequence.take_more(slot, records_max, sink);
             }
         }

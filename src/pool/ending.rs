@@ -109,6 +109,8 @@ impl Engine {
                 } else if let Some(error) = self.damaged.take_if(|_| reached_damage) {
                     self.report.error(&error);
                     self.begin_end(Stop::Failure(Exit::of(&error)), now);
+                } else if self.is_halted() {
+                    // The next turn ends the run for that. What was not begun is dropped, and no goal is reached.
                 } else if self.reached_count() {
                     self.begin_end(Stop::Count, now);
                 } else if self.reached_end(now) {

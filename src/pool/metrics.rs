@@ -89,13 +89,13 @@ impl Pages for PoolPages {
         let snapshot = || self.published.lock().unwrap_or_else(PoisonError::into_inner).clone();
         prometheus::pages(
             path,
-            || health(snapshot().as_ref(), self.shared.now(), self.shared.may_start()),
+            || health(snapshot().as_ref(), self.shared.now(), self.shared.is_heard()),
             || render(&snapshot().unwrap_or_default(), &self.shared.at_work().took()),
         )
     }
 }
 
-fn health(snapshot: Option<&Snapshot>, now: Duration, leased: bool) -> Result<&'static str, String> {
+fn health(snapshot: Option<&Snapshot>, now: Duration, heard: bool) -> Result<&'static str, String> {
     let Some(snapshot) = snapshot.filter(|snapshot| snapshot.assigned) else {
         return Err("the group has given no assignment yet".to_owned());
     };
@@ -103,7 +103,7 @@ fn health(snapshot: Option<&Snapshot>, now: Duration, leased: bool) -> Result<&'
     if silent > STALE_AFTER {
         return Err(format!("the pool's own loop has been silent for {} s", silent.as_secs()));
     }
-    if !leased {
+    if !heard {
         return Err("the group's coordinator has not answered for the session timeout".to_owned());
     }
     Ok(if snapshot.draining { "draining" } else { "ok" })

@@ -147,6 +147,8 @@ impl Sequence {
             }
             let over = queue.is_empty();
             if lane.busy {
+                // Chunks are of turns, and here each run has a turn of its own.
+                self.chunk_left = self.chunk_records_max;
                 if over || left == 0 {
                     self.turns.pop_front();
                 }
@@ -229,6 +231,32 @@ impl Sequence {
                 next = range.ordinal + u64::from(range.len);
                 (0..range.len).for_each(|n| assert_eq!(visit(&range.nth(n)), range.ordinal + u64::from(n)));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::batch::Batches;
+    use crate::pool::tracker::Assignment;
+
+    /// After 2^32 records nothing was left of the one chunk, and taking came to no end.
+    #[test]
+    fn side_by_side_there_is_no_end_of_a_chunk() {
+        let mut sequence = Sequence { chunk_left: 3, ..Sequence::side_by_side() };
+        sequence.add_slot();
+        let mut batches = Batches::new();
+        batches.slot_bytes.push(0);
+        let id = batches.open(0, Assignment::FIRST, std::sync::Arc::new(()), 1);
+        let entry = batches.opened(id).expect("just opened");
+        entry.deliver(0, 10, 0, 0);
+        sequence.enqueue_run(&entry.origin, Item::new(0, 0, 0), 0, 10);
+        for (wanted, expected) in [(4, 4), (9, 6)] {
+            let mut taken = 0;
+            sequence.take(wanted, |_, _| taken += 1);
+            assert_eq!(taken, expected);
+            sequence.release(0);
         }
     }
 }

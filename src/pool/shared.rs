@@ -170,6 +170,8 @@ pub struct Shared {
     clock: Clock,
     /// Until when records may be started, in µs of the clock.
     lease_us: AtomicU64,
+    /// The same, but for one that was lost: it would have lasted until then.
+    heard_us: AtomicU64,
     /// `State::stop`, for handlers that look without the lock.
     stopped: AtomicBool,
     workers: usize,
@@ -185,9 +187,14 @@ impl State {
         self.stop
     }
 
-    /// What is handed out by now is the last, if so many records failed that `--halt` ends the run.
+    /// Whether so many records failed that `--halt` ends the run.
+    pub(super) fn is_halted(&self) -> bool {
+        self.tries.outcomes.failed() >= self.failed_max
+    }
+
+    /// What is handed out by then is the last.
     fn freeze_if_halted(&mut self) {
-        if self.tries.outcomes.failed() >= self.failed_max {
+        if self.is_halted() {
             self.board.freeze_all();
         }
     }
@@ -225,6 +232,7 @@ impl Shared {
             }),
             clock,
             lease_us: AtomicU64::new(0),
+            heard_us: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             workers: workers as usize,
             at_work: AtWork::new(workers),
@@ -258,6 +266,9 @@ impl Shared {
     pub fn set_lease(&self, until: Duration) {
         let until_us = u64::try_from(until.as_micros()).unwrap_or(u64::MAX);
         let before = self.lease_us.swap(until_us, Ordering::AcqRel);
+        if until_us > 0 {
+            self.heard_us.store(until_us, Ordering::Release);
+        }
         // Workers that found the lease over wait.
         let now_us = self.now().as_micros();
         if u128::from(before) <= now_us && now_us < u128::from(until_us) {
@@ -268,6 +279,12 @@ impl Shared {
     /// Whether records may be started: the coordinator certainly still counts on us.
     pub fn may_start(&self) -> bool {
         self.now().as_micros() < u128::from(self.lease_us.load(Ordering::Acquire))
+    }
+
+    /// Whether the coordinator was heard within the session timeout. A member that it has removed may start nothing,
+    /// and joins again.
+    pub fn is_heard(&self) -> bool {
+        self.now().as_micros() < u128::from(self.heard_us.load(Ordering::Acquire))
     }
 
     /// From now on nothing is begun, and what can be broken off is given up unfinished. The workers are still to be
@@ -397,7 +414,7 @@ impl Shared {
         // A lane of an assignment that has ended has nothing for it.
         if !state.stop && self.may_start() && !tries::is_gone(&state.board, tried) {
             let more = records_max.saturating_sub(tried.len());
-            can_grow = state.board.take_more(worker, more, one_lane, &mut tried.run);
+            can_grow = state.board.take_more(more, one_lane, &mut tried.run);
         }
         let is_ready = last || !can_grow || tried.len() >= records_max;
         // It may have been woken for what it does not take.
@@ -413,11 +430,14 @@ impl Shared {
         is_ready
     }
 
-    /// Wakes others for what a worker leaves, and with `due` for tries that are due as well. One that has looked at
-    /// those and cannot take them yet does not say so: others that cannot either would wake it for them in turn.
-    pub fn leave_to_others(&self, due: bool) {
+    /// Wakes others for what a worker leaves: with `all` for what it has not looked for, too. None is woken for what it
+    /// could not take either: it would leave that to others in turn, and so on without end.
+    pub fn leave_to_others(&self, all: bool) {
         let state = self.lock();
-        if state.board.ready() > 0 || (due && !state.tries.due.is_empty()) {
+        let due = &state.tries.due;
+        // New ones wait for one that is to be alone, and that is whose who have nothing open.
+        let is_for_others = all || due.front().is_none_or(|first| !first.alone);
+        if self.may_start() && is_for_others && (state.board.ready() > 0 || (all && !due.is_empty())) {
             self.wake_workers(state, true);
         }
     }
@@ -668,18 +688,50 @@ pub(super) mod tests {
         }
     }
 
-    /// The lease ends while a batch waits.
+    /// The lease ends while a batch waits, and another worker takes it when there is one again: what is added then is
+    /// still of the first one's queue.
     #[test]
     fn a_batch_is_not_begun_when_the_lease_is_over() {
-        let (shared, _, _) = stage(Dispatch::Lanes, 1, 1);
-        let mut tried = take(&shared, 0);
-        assert!(!shared.top_up(0, &mut tried, 2, false, false));
+        for dispatch in [Dispatch::Lanes, Dispatch::Hash { workers: 2 }] {
+            let (shared, slot, _) = stage(dispatch, 2, 2);
+            let first = [1, 0].into_iter().find(|worker| shared.lock().board.has_work(*worker)).unwrap();
+            let mut tried = take(&shared, first);
+            shared.top_up(first, &mut tried, 9, false, false);
+            shared.set_lease(Duration::ZERO);
+            assert!(shared.top_up(first, &mut tried, 9, false, false));
+            assert!(!shared.may_begin(&tried) && shared.is_heard());
+            let before = tried.len();
+            shared.settle(&mut vec![(tried, Outcome::Unfinished)], None);
+            shared.set_lease(Duration::from_secs(2));
+            let mut tried = take(&shared, 1 - first);
+            assert_eq!((tried.attempt, tried.len()), (1, before));
+            deliver_from(&mut shared.lock().board, slot, 2, 2);
+            assert!(!shared.top_up(1 - first, &mut tried, 9, false, false));
+            assert!(tried.len() > before);
+            let outcome = vec![(tried, Outcome::Done)];
+            shared.settle(&mut { outcome }, None);
+        }
+    }
+
+    /// One that has looked wakes nobody for what nobody can take: all would wake each other without end.
+    #[test]
+    fn what_nobody_can_take_wakes_nobody() {
+        let (shared, _, woken) = stage(Dispatch::Lanes, 2, 3);
+        let (tried, _open) = (take(&shared, 0), take(&shared, 1));
+        // Its child died with others open.
+        fail(&shared, tried, false);
+        let busy = Want { open: 1, ..ONE };
+        assert_eq!(shared.take_tries(1, busy, &mut Vec::new()), Next::Wait);
+        woken.0.lock().unwrap().clear();
+        shared.leave_to_others(false);
+        assert_eq!(*woken.0.lock().unwrap(), [0; 0]);
+        shared.leave_to_others(true);
+        assert_eq!(*woken.0.lock().unwrap(), [1]);
+        assert_eq!(shared.take_tries(1, busy, &mut Vec::new()), Next::Wait);
         shared.set_lease(Duration::ZERO);
-        assert!(shared.top_up(0, &mut tried, 2, false, false));
-        assert!(!shared.may_begin(&tried));
-        shared.settle(&mut vec![(tried, Outcome::Unfinished)], None);
-        shared.set_lease(Duration::from_secs(2));
-        assert_eq!(take(&shared, 0).attempt, 1);
+        woken.0.lock().unwrap().clear();
+        shared.leave_to_others(true);
+        assert_eq!(*woken.0.lock().unwrap(), [0; 0]);
     }
 
     /// A worker that fills a batch cannot take a try that is due, and leaves it to one that is parked.

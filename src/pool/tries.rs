@@ -314,12 +314,13 @@ impl Tries {
 
     /// Gives up what cannot be finished before its partition's drain is over: `limit` of a place is when, if it drains.
     /// The end of a child by a signal is explained by now. So is what the drain stops short of: another try of it, or a
-    /// dead letter, would be for nothing.
+    /// dead letter, would be for nothing. Returns whether there was any.
     pub(super) fn give_up_late(
         &mut self,
         board: &mut Board<RecordBatch>,
         limit: impl Fn(Slot) -> Option<Duration>,
-    ) {
+    ) -> bool {
+        let before = self.len();
         let late = |due, tried: &Try, waits: &Waits| {
             let verdict = matches!(waits, Waits::Verdict(_));
             tried.places().any(|(slot, _)| limit(slot).is_some_and(|limit| verdict || due > limit))
@@ -331,6 +332,7 @@ impl Tries {
             !matches!(verdict, Some(Verdict::Stop(_)))
                 && tried.records().any(|record| board.is_beyond_drain(record.slot, record.ordinal))
         });
+        self.len() < before
     }
 
     fn take_waiting(&mut self, mut wanted: impl FnMut(Duration, &Try, &Waits) -> bool) -> Vec<Try> {
@@ -498,10 +500,9 @@ pub(super) mod tests {
         let verdict = Verdict::DeadLetter;
         tries.judged.push(Judged { tried: judged, failed: failed(), verdict, refused: None });
         let limit = Duration::from_secs(20);
-        tries.give_up_late(&mut board, |_| Some(limit));
-        assert_eq!(tries.len(), 4, "all can be done in time");
+        assert!(!tries.give_up_late(&mut board, |_| Some(limit)), "all can be done in time");
         tries.give_up(&mut board, short);
-        tries.give_up_late(&mut board, |_| Some(limit));
+        assert!(tries.give_up_late(&mut board, |_| Some(limit)));
         assert_eq!(tries.len(), 1);
         assert_eq!(tries.due[0].first().offset, 0);
         assert_eq!(tries.take_given_up(|_| true), 4);

@@ -36,14 +36,12 @@ impl Engine {
     pub(super) fn poll_tries(&mut self, now: Duration) {
         let mut state = self.shared.lock();
         let State { board, tries, ends, .. } = &mut *state;
-        if !ends.is_empty() {
-            tries.give_up_late(board, |slot| ends.get(&slot).map(|ends| ends.term_at));
-        }
         let ready = board.ready();
-        // Also what waited behind a record that is passed now.
-        let is_work = tries.ripen(board, now) > 0 || board.ready() > ready;
+        let limit = |slot| ends.get(&slot).map(|ends| ends.term_at);
+        let gave_up = !ends.is_empty() && tries.give_up_late(board, limit);
+        // Also what waited behind a record that is passed now, or given up.
+        let is_work = gave_up | (tries.ripen(board, now) > 0) | (board.ready() > ready);
         let judged = std::mem::take(&mut tries.judged);
-        let failed = tries.outcomes.failed();
         if is_work {
             self.shared.wake_workers(state, true);
         } else {
@@ -52,11 +50,16 @@ impl Engine {
         for judged in judged {
             self.on_judged(judged, now);
         }
-        if let Some(halt) = self.halt.filter(|halt| failed >= halt.failures_max)
+        if let Some(halt) = self.halt.filter(|_| self.is_halted())
             && matches!(self.ending, Ending::No)
         {
-            self.on_halt(halt, failed, now);
+            self.on_halt(halt, now);
         }
+    }
+
+    /// Whether so many records failed that `--halt` ends the run.
+    pub(super) fn is_halted(&self) -> bool {
+        self.shared.lock().is_halted()
     }
 
     fn on_judged(&mut self, judged: Judged, now: Duration) {
@@ -88,9 +91,12 @@ impl Engine {
         let mut state = self.shared.lock();
         let State { board, tries, .. } = &mut *state;
         tries.give_up(board, tried);
+        // What waited behind it, up to the end of a drain.
+        self.shared.wake_workers(state, true);
     }
 
-    fn on_halt(&mut self, halt: Halt, failed: u64, now: Duration) {
+    fn on_halt(&mut self, halt: Halt, now: Duration) {
+        let failed = self.shared.lock().outcomes().failed();
         self.report.error(format!("{failed} records failed: --halt ends the run"));
         let limit = if halt.now { KILL_AFTER + Duration::from_secs(1) } else { self.config.drain_timeout };
         self.begin_end_within(Stop::Failure(Exit::Record), limit, now);

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::child::Exit;
+use crate::child::{Exit, Keylane};
 use crate::cluster::{Cluster, LIMIT, have};
 use crate::produce::{Given, produce};
 
@@ -422,6 +422,63 @@ fn what_was_ended_is_not_done_in_the_joblog() {
     assert_eq!((lines.len(), lines[0][6].as_str(), lines[0][7].as_str()), (1, "-1", "15"));
     let exit = kafka.keylane(&["verify", &log, "-t", &topic, "-g", &topic]).wait_exit(LIMIT);
     assert!(exit.code == Some(1) && exit.stdout.contains("missing=1 committed-early=1"), "{exit}");
+    // The verdict is the exit code's as well, for whoever does not read the line.
+    let mut command = Command::new("sh");
+    let script = "{ \"$@\"; echo \"code $?\" >&2; } | sh -c 'exec <&-; sleep 1'";
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_keylane"), "verify", &log]);
+    command.args(["-b", kafka.brokers(), "-t", &topic]);
+    let exit = Keylane::run_command(command).wait_exit(LIMIT);
+    assert!(exit.stderr.lines().any(|line| line == "code 1"), "{exit}");
+}
+
+/// Nor has one that ends well without an answer.
+#[test]
+fn what_was_not_answered_is_not_done_in_the_joblog() {
+    let kafka = Cluster::any();
+    let topic = kafka.topic(1, &[]);
+    kafka.seed(&topic, 1, 1, &[]);
+    let folder = folder();
+    let log = folder.path().join("log").display().to_string();
+    let args = ["pool", "-t", &topic, "-g", &topic, "-e", "--retries", "0", "--on-fail", "skip"];
+    let silent = ["--joblog", &log, "--pipe", "--", "sh", "-c", "read line"];
+    let exit = kafka.keylane(&[&args[..], &silent].concat()).wait_exit(LIMIT);
+    assert_eq!((exit.code, exit.done("skipped")), (Some(1), Some("1")), "{exit}");
+    let lines = joblog(&log);
+    assert_eq!((lines.len(), lines[0][6].as_str()), (1, "-1"));
+}
+
+/// What a signal cuts short has no verdict, and no list that is whole.
+#[test]
+fn an_interrupted_look_is_unfinished() {
+    let kafka = Cluster::dev(&["--fault", "fetch:delay=60s,client=slow"]);
+    let topic = kafka.topic(1, &[]);
+    kafka.seed(&topic, 10, 1, &[]);
+    let folder = folder();
+    let log = folder.path().join("log").display().to_string();
+    fs::write(&log, "").unwrap();
+    for args in [&["verify", &log][..], &["dlq", "list"]] {
+        let args = [args, &["-t", &topic, "-X", "client.id=slow", "--request-timeout", "100s"]].concat();
+        let mut child = kafka.keylane(&args);
+        std::thread::sleep(Duration::from_secs(1));
+        child.signal("TERM");
+        let exit = child.wait_exit(LIMIT);
+        assert_eq!(exit.code, Some(75), "{exit}");
+    }
+}
+
+/// Letters may be forbidden while the run is under way: that is what it ends with, and not the record's fault.
+#[test]
+fn a_letter_that_is_not_allowed_ends_the_run_with_77() {
+    let kafka = Cluster::dev(&["--fault", "produce:error=TOPIC_AUTHORIZATION_FAILED,client=letters"]);
+    let (topic, dead) = (kafka.topic(1, &[]), kafka.topic(1, &[]));
+    kafka.seed(&topic, 5, 5, &[]);
+    let flags = ["--dlq", &dead, "-X", "client.id=letters"];
+    let exit = pool(&kafka, &topic, &flags, "test $KEYLANE_OFFSET != 3 || exit 65");
+    assert_eq!((exit.code, exit.done("dead-lettered")), (Some(77), Some("0")), "{exit}");
+    let why =
+        format!("{topic}/0@3: rejected by its handler on try 1 (exit 65); its dead letter is refused: ");
+    assert!(exit.stderr.contains(&why), "{exit}");
+    assert_eq!(kafka.committed(&topic, &topic)[&0], 3);
 }
 
 /// Another group's letter says nothing about this one.

@@ -573,6 +573,8 @@ fn log(joblog: &Joblog, settled: &Settled<Try>, command: &[u8], now: Duration) -
         Outcome::Failed(Failed { kind: Kind::Reject, end: End::Answer, .. }) => (65, 0),
         Outcome::Failed(Failed { kind: Kind::Temporary, end: End::Answer, .. }) => (75, 0),
         Outcome::Failed(failed) => match failed.end {
+            // It ended well, but for the record that it owed an answer for.
+            End::Exit(0) => (-1, 0),
             End::Exit(code) => (code, 0),
             End::Signal(number) => (-1, number),
             End::TimedOut => (-1, Signal::SIGKILL as i32),

@@ -374,19 +374,15 @@ impl World {
         for record in &own {
             lanes.remove(&record.lane);
         }
-        let worker = match last {
-            Lane::Worker(worker) => {
-                lanes.clear();
-                worker as u32
-            }
-            _ => 0,
-        };
+        if matches!(last, Lane::Worker(_)) {
+            lanes.clear();
+        }
         lanes.insert(last);
         if let Dispatch::Sequential { .. } = self.dispatch {
             lanes.extend((0..3).map(Lane::Partition));
         }
         if own.iter().all(is_present) {
-            let more = self.board.take_more(worker, records_max, one_lane, &mut taken.run);
+            let more = self.board.take_more(records_max, one_lane, &mut taken.run);
             assert_eq!(more, !one_lane || !matches!(last, Lane::Alone(_)));
             let records = self.check_taken(&taken.run, own.len(), records_max, &lanes);
             taken.records.extend(records);
