@@ -1,7 +1,7 @@
 //! What keylane says: messages and progress on stderr, answers on stdout, as text or as one JSON object a line.
 //!
-//! Every line is written whole by one call. A line that cannot be written to stderr is lost without complaint: there
-//! is nobody left to tell. Answers on stdout return the error, since they are the work. A line of progress begins
+//! Every line is written whole. A line that cannot be written to stderr is lost without complaint: there is nobody left
+//! to tell; one that nobody reads is left out after a while, since whoever says it has more to do. Answers on stdout return the error, since they are the work. A line of progress begins
 //! with `[HH:MM:SS]` (UTC) in text; in JSON every line has `type` and `time` (RFC 3339, UTC). This is the binary's
 //! side of the clock: the protocol never sees it.
 //!
@@ -9,12 +9,17 @@
 
 use std::fmt::{self, Display};
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::poll::{PollFd, PollFlags};
 use serde_json::Value;
 
 use crate::cli::{Common, MemoryLimit, OutputFormat, Verbosity};
+use crate::handler::child::wait_for;
 
 /// Members of a JSON line besides `type` and `time`.
 pub type Fields = Vec<(&'static str, Value)>;
@@ -203,8 +208,61 @@ pub fn to_stdout(bytes: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
+/// Writes what a child printed to stderr, however long that takes: its worker has time. Nobody is left to be told of an
+/// error.
+pub fn pass_to_stderr(bytes: &[u8]) {
+    let _held = STDERR.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = io::stderr().write_all(bytes);
+}
+
+/// For whoever writes to stderr.
+static STDERR: Mutex<()> = Mutex::new(());
+/// Lines that were not written since the last that was.
+static UNWRITTEN: AtomicU64 = AtomicU64::new(0);
+/// How long a line waits for a stderr that takes nothing for now. Where one has waited in vain the next do not.
+const STDERR_PATIENCE: Duration = Duration::from_secs(1);
+const STDERR_PAUSE: Duration = Duration::from_millis(5);
+/// A pipe that is writable takes so much without a wait (`PIPE_BUF`).
+const STDERR_BYTES: usize = 4096;
+
+/// A line of ours. It may be the network thread's, which must not stand still because nobody reads: heartbeats and
+/// signals would wait as well. Such a line is left out, and counted.
 fn to_stderr(line: &str) {
-    let _ = io::stderr().lock().write_all(line.as_bytes());
+    let unwritten = UNWRITTEN.load(Ordering::Relaxed);
+    let patience = if unwritten == 0 { STDERR_PATIENCE } else { Duration::ZERO };
+    let until = Instant::now() + patience;
+    let is_written = hold_stderr(until).is_some_and(|_held| {
+        let missed =
+            format!("keylane: warning: {unwritten} lines are left out here: nobody read them in time\n");
+        let missed = if unwritten > 0 { missed.as_bytes() } else { b"" };
+        [missed, line.as_bytes()].iter().flat_map(|part| part.chunks(STDERR_BYTES)).all(|chunk| {
+            is_writable(until) && {
+                let _ = io::stderr().write_all(chunk);
+                true
+            }
+        })
+    });
+    match is_written {
+        true => UNWRITTEN.fetch_sub(unwritten, Ordering::Relaxed),
+        false => UNWRITTEN.fetch_add(1, Ordering::Relaxed),
+    };
+}
+fn hold_stderr(until: Instant) -> Option<MutexGuard<'static, ()>> {
+    loop {
+        match STDERR.try_lock() {
+            Ok(held) => return Some(held),
+            Err(TryLockError::Poisoned(held)) => return Some(held.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
+            Err(TryLockError::WouldBlock) => thread::sleep(STDERR_PAUSE),
+        }
+    }
+}
+
+/// Waits until stderr takes bytes. Where that cannot be told it does.
+fn is_writable(until: Instant) -> bool {
+    let stderr = io::stderr();
+    let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    wait_for(&mut fds, Some(until.saturating_duration_since(Instant::now()))).unwrap_or(true)
 }
 
 /// `HH:MM:SS`, UTC.

@@ -5,6 +5,7 @@
 //! starves a heartbeat. Names are resolved on a thread of their own, and all addresses of a name are tried in turn.
 
 mod clients;
+pub mod clock;
 mod resolver;
 #[cfg(feature = "broker")]
 pub mod server;
@@ -14,13 +15,14 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keylane_protocol::client::net::{LinkId, Net};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use resolver::Resolver;
+use clock::Instant;
+use resolver::{Question, Resolver};
 
 const WAKE: Token = Token(0);
 /// An address that does not answer a connection attempt for this long is given up for the next one.
@@ -61,6 +63,9 @@ pub struct Driver {
     by_link: HashMap<LinkId, Token>,
     token: usize,
     resolver: Resolver,
+    /// Links whose name is being looked up. An answer that comes when its link has moved on is for nobody: the
+    /// connection that the link may have by then has requests under way.
+    asked: HashMap<LinkId, Question>,
     waker: Arc<Waker>,
 }
 
@@ -79,6 +84,7 @@ impl Driver {
             by_link: HashMap::new(),
             token: WAKE.0,
             resolver: Resolver::new(waker.clone()),
+            asked: HashMap::new(),
             waker,
             poll,
         })
@@ -141,12 +147,19 @@ impl Driver {
     fn open_and_close<T>(&mut self, net: &mut Net<T>, now: Duration) {
         // First, for a link that failed may be wanted again already: its new socket is not the one to close.
         while let Some(link) = net.poll_close() {
+            self.asked.remove(&link);
             self.drop_socket(link);
         }
         while let Some((link, host, port)) = net.poll_connect() {
             match resolver::numeric(&host, port) {
-                Some(addresses) => self.connect(net, link, addresses, String::new(), now),
-                None => self.resolver.ask(link, host, port),
+                Some(addresses) => {
+                    self.asked.remove(&link);
+                    self.connect(net, link, addresses, String::new(), now);
+                }
+                None => {
+                    let question = self.resolver.ask(link, host, port);
+                    self.asked.insert(link, question);
+                }
             }
         }
         let links: Vec<LinkId> = self.by_link.keys().copied().collect();
@@ -159,6 +172,10 @@ impl Driver {
 
     fn take_names<T>(&mut self, net: &mut Net<T>, now: Duration) {
         while let Some(answer) = self.resolver.take() {
+            if self.asked.get(&answer.link) != Some(&answer.question) {
+                continue;
+            }
+            self.asked.remove(&answer.link);
             match answer.addresses {
                 Ok(addresses) if addresses.is_empty() => {
                     net.on_disconnected(answer.link, "the name has no address", now);

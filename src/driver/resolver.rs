@@ -19,15 +19,20 @@ pub(super) fn numeric(host: &str, port: u16) -> Option<Vec<SocketAddr>> {
     Some(vec![SocketAddr::new(address, port)])
 }
 
+/// A question's number. Only the answer to a link's newest question is wanted.
+pub(super) type Question = u64;
+
 pub(super) struct Resolved {
     pub(super) link: LinkId,
+    pub(super) question: Question,
     pub(super) addresses: Result<Vec<SocketAddr>, String>,
 }
 
 /// Started with the first name.
 pub(super) struct Resolver {
     waker: Arc<Waker>,
-    questions: Option<Sender<(LinkId, String, u16)>>,
+    questions: Option<Sender<(LinkId, Question, String, u16)>>,
+    asked: Question,
     answers: Receiver<Resolved>,
     answer_to: Sender<Resolved>,
 }
@@ -35,10 +40,12 @@ pub(super) struct Resolver {
 impl Resolver {
     pub(super) fn new(waker: Arc<Waker>) -> Self {
         let (answer_to, answers) = mpsc::channel();
-        Resolver { waker, questions: None, answers, answer_to }
+        Resolver { waker, questions: None, asked: 0, answers, answer_to }
     }
 
-    pub(super) fn ask(&mut self, link: LinkId, host: String, port: u16) {
+    pub(super) fn ask(&mut self, link: LinkId, host: String, port: u16) -> Question {
+        self.asked += 1;
+        let question = self.asked;
         let questions = self.questions.get_or_insert_with(|| {
             let (questions, asked) = mpsc::channel();
             let (answer_to, waker) = (self.answer_to.clone(), self.waker.clone());
@@ -48,11 +55,12 @@ impl Resolver {
                 .spawn(move || resolve_all(&asked, &answer_to, &waker));
             questions
         });
-        if questions.send((link, host, port)).is_err() {
+        if questions.send((link, question, host, port)).is_err() {
             let addresses = Err("cannot start the thread that resolves names".to_owned());
-            let _ = self.answer_to.send(Resolved { link, addresses });
+            let _ = self.answer_to.send(Resolved { link, question, addresses });
             let _ = self.waker.wake();
         }
+        question
     }
 
     pub(super) fn take(&mut self) -> Option<Resolved> {
@@ -60,13 +68,17 @@ impl Resolver {
     }
 }
 
-fn resolve_all(asked: &Receiver<(LinkId, String, u16)>, answer_to: &Sender<Resolved>, waker: &Waker) {
-    while let Ok((link, host, port)) = asked.recv() {
+fn resolve_all(
+    asked: &Receiver<(LinkId, Question, String, u16)>,
+    answer_to: &Sender<Resolved>,
+    waker: &Waker,
+) {
+    while let Ok((link, question, host, port)) = asked.recv() {
         let addresses = (host.as_str(), port)
             .to_socket_addrs()
             .map(Iterator::collect)
             .map_err(|error| format!("cannot resolve \"{host}\": {error}"));
-        if answer_to.send(Resolved { link, addresses }).is_err() {
+        if answer_to.send(Resolved { link, question, addresses }).is_err() {
             return;
         }
         let _ = waker.wake();

@@ -17,6 +17,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::fcntl::{Flock, FlockArg};
 
+use crate::driver::clock::Instant;
+
 /// The first line.
 pub const HEADER: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n";
 
@@ -46,6 +48,8 @@ pub struct Entry<'a> {
 pub struct Joblog {
     file: File,
     seq: AtomicU64,
+    /// Both when it was opened.
+    opened: (SystemTime, Instant),
 }
 
 impl Joblog {
@@ -63,7 +67,13 @@ impl Joblog {
         } else {
             file.write_all(HEADER.as_bytes())?;
         }
-        Ok(Joblog { file, seq: AtomicU64::new(0) })
+        Ok(Joblog { file, seq: AtomicU64::new(0), opened: (SystemTime::now(), Instant::now()) })
+    }
+
+    /// What time it is, in this file: a clock that is set back in the middle of a run would make its tries overlap.
+    pub fn now(&self) -> SystemTime {
+        let (wall, instant) = self.opened;
+        wall + instant.elapsed()
     }
 
     /// Appends a line.

@@ -4,7 +4,7 @@
 //! has it, a last line without an end is passed as it is, and `--tag` puts topic/partition@offset and a tab before each
 //! line. A line of more than `LINE_BYTES_MAX` is passed in parts, between which others may stand.
 
-use std::io::{self, Write};
+use std::io;
 
 use crate::report;
 
@@ -28,7 +28,7 @@ impl Target {
         match self {
             Target::Stdout => report::to_stdout(bytes),
             Target::Stderr => {
-                let _ = io::stderr().lock().write_all(bytes);
+                report::pass_to_stderr(bytes);
                 Ok(())
             }
             #[cfg(test)]

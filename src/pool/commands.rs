@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
@@ -243,14 +243,14 @@ impl Worker<'_> {
             ends: &|| shared.ends_of(tried),
             started: &|pid| at_work.begin(*number, tried, Some(pid), shared.now()),
         };
-        let (began, began_at) = (SystemTime::now(), shared.now());
+        let began_at = shared.now();
         let ran = exec.run(about, &record, lines.as_deref(), &watch);
         at_work.end(*number, shared.now());
         let ran = ran.map_err(Failure::Output)?;
         if let Some(joblog) = &workshop.joblog {
             let took = shared.now().saturating_sub(began_at);
             let command = exec.words(about, &record);
-            log(joblog, tried, &ran, (began, took), &command).map_err(|error| {
+            log(joblog, tried, &ran, took, &command).map_err(|error| {
                 Failure::Handler(Exit::Output, format!("the joblog cannot be written: {error}"))
             })?;
         }
@@ -269,13 +269,7 @@ fn lines_of(tried: &Try) -> io::Result<Vec<u8>> {
 }
 
 /// A line for each record of a try. The bytes of a batch are with its first.
-fn log(
-    joblog: &Joblog,
-    tried: &Try,
-    ran: &Ran,
-    (began, took): (SystemTime, Duration),
-    command: &[u8],
-) -> io::Result<()> {
+fn log(joblog: &Joblog, tried: &Try, ran: &Ran, took: Duration, command: &[u8]) -> io::Result<()> {
     let (exit, signal) = match ran.end {
         // It was ended before its time, and whoever reads this is not to take it for done.
         Some(End::Exit(0)) if !matches!(ran.outcome, Outcome::Done) => (-1, Signal::SIGTERM as i32),
@@ -287,7 +281,7 @@ fn log(
         let bytes = if index == 0 { (ran.sent_bytes, ran.received_bytes) } else { (0, 0) };
         joblog.write(&Entry {
             place: (&record.batch.topic, record.batch.partition, record.offset),
-            began,
+            began: joblog.now() - took,
             ran: took,
             sent_bytes: bytes.0,
             received_bytes: bytes.1,

@@ -141,6 +141,8 @@ pub struct Engine {
     pub(super) damaged: Option<Error>,
     pub(super) letterbox: Option<Box<dyn Letterbox>>,
     pub(super) halt: Option<Halt>,
+    /// That the partitions are too many for the memory was said.
+    said_memory: bool,
 }
 
 /// The signals that came.
@@ -199,6 +201,7 @@ impl Engine {
             damaged: None,
             letterbox: None,
             halt: None,
+            said_memory: false,
             config,
         }
     }
@@ -360,6 +363,15 @@ impl Engine {
         let leaders = self.consumer.net().metadata().brokers.len().max(8) as u64;
         let answer = fetch_bytes(self.config.fetch_bytes_max, self.config.bytes_max / leaders);
         self.partition_fetch_bytes = partition.unsigned_abs().into();
+        // Each is read on, if by no more than this, whatever the others hold: none may starve.
+        if partitions.saturating_mul(FETCH_BYTES_MIN) > self.config.bytes_max && !self.said_memory {
+            self.said_memory = true;
+            let text = format!(
+                "{partitions} partitions hold {} KiB and a batch each at least, which may be more than --max-memory",
+                FETCH_BYTES_MIN >> 10
+            );
+            self.report.warning(text);
+        }
         self.consumer.set_fetch_limits(answer, partition);
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keylane_protocol::records::{BatchHeader, Payload};
 
@@ -17,6 +17,7 @@ use super::at_work::AtWork;
 use super::board::{Board, Slot};
 use super::tries::{self, Judged, Outcomes, Refused, Tries, Try};
 use super::worker::Next;
+use crate::driver::clock::Instant;
 use crate::exit::Exit;
 use crate::handler::outcome::Outcome;
 use crate::handler::policy::{Policy, Verdict};

@@ -335,12 +335,11 @@ impl Tries {
         self.len() < before
     }
 
+    /// Costs a look at each; those that stay are not moved.
     fn take_waiting(&mut self, mut wanted: impl FnMut(Duration, &Try, &Waits) -> bool) -> Vec<Try> {
-        let (out, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition(|((due, _), (tried, waits))| wanted(*due, tried, waits));
-        self.waiting = waiting.into_iter().collect();
-        out.into_iter().map(|(_, (tried, _))| tried).collect()
+        let wanted = self.waiting.iter().filter(|((due, _), (tried, waits))| wanted(*due, tried, waits));
+        let keys: Vec<(Duration, u64)> = wanted.map(|(key, _)| *key).collect();
+        keys.into_iter().filter_map(|key| self.waiting.remove(&key)).map(|(tried, _)| tried).collect()
     }
 
     /// Gives up what belongs to an assignment that has ended.

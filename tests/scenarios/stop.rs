@@ -1,9 +1,10 @@
 //! The first signal: what was handled is committed, and a restart repeats nothing.
 
+use std::process::Command;
 use std::time::Duration;
 
-use crate::child::Stream;
-use crate::cluster::{Cluster, LIMIT, size};
+use crate::child::{Keylane, Stream};
+use crate::cluster::{Cluster, LIMIT, size, wait_until};
 use crate::ledger::{History, LEDGER, assert_ordered, ledger};
 
 /// SIGTERM in mid-run, again and again, over the roles and ways to dispatch.
@@ -123,4 +124,29 @@ fn said_again(stderr: &str) -> Option<usize> {
     let line = stderr.lines().find(|line| line.contains("both come again"))?;
     let finished = line.split_once("unfinished and ")?.1;
     finished.split_whitespace().next()?.parse().ok()
+}
+
+/// A log collector that hangs: progress is left out, and heartbeats, commits and signals go on.
+#[test]
+fn a_stderr_that_nobody_reads_stops_nothing() {
+    let kafka = Cluster::any();
+    let topic = kafka.topic(1, &[]);
+    kafka.seed(&topic, 20, 5, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (pid, code) = (file("pid"), file("code"));
+    let script = format!("{{ \"$@\" & echo $! > {pid}; wait $!; echo $? > {code}; }} 2>&1 | sleep 40");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_keylane")]);
+    command.args(["pool", "-b", kafka.brokers(), "-t", &topic, "-g", &topic, "--work-delay", "0"]);
+    // A pipe's 64 KiB in some 3 s.
+    command.args(["--stats", "10ms", "--format", "json"]);
+    let mut shell = Keylane::run_command(command);
+    std::thread::sleep(Duration::from_secs(8));
+    kafka.assert_caught_up(&topic, &topic);
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let killed = Command::new("kill").args(["-TERM", &read(&pid)]).status().unwrap();
+    assert!(killed.success());
+    wait_until("its end", Duration::from_secs(8), || (read(&code) == "0").then_some(()));
+    shell.signal("TERM");
 }

@@ -399,10 +399,13 @@ impl<T> Net<T> {
         self.closing.pop_front()
     }
 
-    /// The socket is connected.
+    /// The socket that was asked for last is connected. Nothing happens if the link has failed meanwhile: it is closed.
     pub fn on_connected(&mut self, id: LinkId, now: Duration) {
         let (client_id, silence) = (&self.config.client_id, self.config.request_timeout);
         let Some(link) = self.links.get_mut(&id) else { return };
+        if !matches!(link.state, LinkState::Connecting { asked: true }) {
+            return;
+        }
         let mut connection = Connection::new(client_id, silence, self.pool.clone(), now);
         for (request, token, wait) in link.waiting.drain(..) {
             let held = connection.send(request, token, wait, now);

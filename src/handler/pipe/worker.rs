@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
@@ -585,7 +585,7 @@ fn log(joblog: &Joblog, settled: &Settled<Try>, command: &[u8], now: Duration) -
     let ran = now.saturating_sub(settled.began);
     joblog.write(&Entry {
         place: (&record.batch.topic, record.batch.partition, record.offset),
-        began: SystemTime::now() - ran,
+        began: joblog.now() - ran,
         ran,
         sent_bytes: settled.sent_bytes,
         received_bytes: settled.received_bytes,

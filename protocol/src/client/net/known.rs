@@ -16,8 +16,12 @@ pub(super) struct Coordinator {
     in_flight: bool,
     not_before: Duration,
     failures: u32,
-    refused: Option<Error>,
+    /// The cluster refuses to name one. That is believed until then: access may be granted any time.
+    refused: Option<(Error, Duration)>,
 }
+
+/// How long a refusal is believed.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 impl<T> Net<T> {
     /// Keeps the metadata of these topics; it is fetched if they are not all known.
@@ -48,8 +52,11 @@ impl<T> Net<T> {
     /// The cluster refuses to name one, as for lack of authorization.
     pub fn coordinator(&mut self, group: &str, now: Duration) -> Result<Option<i32>, Error> {
         let coordinator = self.coordinators.entry(group.to_owned()).or_default();
-        if let Some(error) = &coordinator.refused {
-            return Err(error.clone());
+        if let Some((error, until)) = &coordinator.refused {
+            if now < *until {
+                return Err(error.clone());
+            }
+            coordinator.refused = None;
         }
         if coordinator.node.is_none() && !coordinator.in_flight && coordinator.not_before <= now {
             coordinator.in_flight = true;
@@ -158,7 +165,7 @@ impl<T> Net<T> {
                 if let Some(coordinator) = self.coordinators.get_mut(group) {
                     coordinator.in_flight = false;
                     if matches!(error.fault, Fault::Incompatible(_) | Fault::Peer(_)) {
-                        coordinator.refused = Some(error);
+                        coordinator.refused = Some((error, now + REFUSED_FOR));
                     }
                 }
                 return self.forget_coordinator(group, now);
@@ -180,8 +187,8 @@ impl<T> Net<T> {
             }
             Class::Denied | Class::Refused => {
                 let message = message.map(|message| message.to_string());
-                coordinator.refused =
-                    Some(Error::refused(Api::FindCoordinator, error_code, message).at_group(group));
+                let error = Error::refused(Api::FindCoordinator, error_code, message).at_group(group);
+                coordinator.refused = Some((error, now + REFUSED_FOR));
             }
             _ => {
                 let message = message.map(|message| message.to_string());

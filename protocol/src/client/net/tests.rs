@@ -89,3 +89,42 @@ fn a_node_with_another_address_is_connected_to_anew() {
     net.on_timeout(ms(1_000));
     assert_eq!(connect(&mut net), Some((id, "n3".to_owned())));
 }
+
+/// A connection that comes when its link has failed is closed, not used: another address may be the node's by now.
+#[test]
+fn a_connection_that_is_not_wanted_any_more_is_none() {
+    let mut net = net();
+    send(&mut net, 1, ms(0));
+    let (id, _) = connect(&mut net).expect("a connection is wanted");
+    put(&mut net, "n3");
+    net.drop_moved_links(ms(0));
+    net.on_connected(id, ms(0));
+    assert!(net.space(id).is_none() && !net.is_ready(NODE));
+    assert_eq!((net.poll_close(), failed(&mut net)), (Some(id), vec![1]));
+    send(&mut net, 2, ms(20));
+    net.on_timeout(ms(1_000));
+    assert_eq!(connect(&mut net), Some((id, "n3".to_owned())));
+    net.on_connected(id, ms(1_000));
+    assert!(net.space(id).is_some());
+    // And one that comes twice takes nothing from the one that is in use.
+    net.on_connected(id, ms(1_000));
+    assert_eq!(failed(&mut net), [0; 0]);
+    net.on_disconnected(id, "gone", ms(1_001));
+    assert_eq!(failed(&mut net), [2]);
+}
+
+#[test]
+fn a_group_that_was_refused_is_asked_for_again() {
+    use crate::api::Response;
+    use crate::error::code;
+    use kafka_protocol::messages::FindCoordinatorResponse;
+    let mut net = net();
+    assert!(net.coordinator("g", ms(0)).is_ok_and(|node| node.is_none()));
+    let refused = FindCoordinatorResponse::default().with_error_code(code::GROUP_AUTHORIZATION_FAILED);
+    net.coordinator_outcome("g", Ok(Response::FindCoordinator(refused)), ms(10));
+    assert!(net.coordinator("g", ms(20)).is_err());
+    assert!(net.coordinator("g", ms(1_010)).is_ok_and(|node| node.is_none()));
+    let granted = FindCoordinatorResponse::default().with_node_id(2.into());
+    net.coordinator_outcome("g", Ok(Response::FindCoordinator(granted)), ms(1_020));
+    assert!(net.coordinator("g", ms(1_020)).is_ok_and(|node| node == Some(2)));
+}
