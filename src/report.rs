@@ -1,9 +1,9 @@
 //! What keylane says: messages and progress on stderr, answers on stdout, as text or as one JSON object a line.
 //!
 //! Every line is written whole. A line that cannot be written to stderr is lost without complaint: there is nobody left
-//! to tell; one that nobody reads is left out after a while, since whoever says it has more to do. Answers on stdout return the error, since they are the work. A line of progress begins
-//! with `[HH:MM:SS]` (UTC) in text; in JSON every line has `type` and `time` (RFC 3339, UTC). This is the binary's
-//! side of the clock: the protocol never sees it.
+//! to tell; one that nobody reads is left out after a while, since whoever says it has more to do. Answers on stdout
+//! return the error, since they are the work. A line of progress begins with `[HH:MM:SS]` (UTC) in text; in JSON every
+//! line has `type` and `time` (RFC 3339, UTC). This is the binary's side of the clock: the protocol never sees it.
 //!
 //! With a [`Tap`] nothing is written: whoever runs a role as a part of something larger is handed each line instead.
 

@@ -127,6 +127,61 @@ fn the_end_was_cut() {
     assert_eq!((exit.code, exit.stdout_lines().len()), (Some(0), 1010), "{exit}");
 }
 
+/// The same while records below the cut are still to be done: they are in the log as ever.
+#[test]
+fn the_end_was_cut_before_all_below_was_done() {
+    let fake = Fake::builder().topic("t", 1).numbered("t", 0, 1000, 9).start();
+    let args = ["pool", "-t", "t", "-g", "g", "-w", "4", "--work-delay", "4ms", "--print", "%o\n"];
+    let mut child = Keylane::run(&fake, &args);
+    fake.wait_until("a commit", LIMIT, |log| log.committed_max("g", "t", 0) > Some(0));
+    fake.with(|s| {
+        s.log("t", 0).truncate(500);
+        s.move_leader("t", 0, 1);
+        s.append_records("t", 0, vec![("new", "v"); 10]);
+    });
+    wait_committed(&fake, 0, 510);
+    child.signal("TERM");
+    let exit = child.wait_exit(LIMIT);
+    let printed: std::collections::BTreeSet<i64> =
+        exit.stdout_lines().iter().map(|line| line.parse().unwrap()).collect();
+    assert!(exit.code == Some(0) && (0..510).all(|offset| printed.contains(&offset)), "{exit}");
+}
+
+/// The same between two runs: the commit is behind the cut (KIP-320).
+#[test]
+fn the_end_was_cut_below_the_commit() {
+    let fake = Fake::builder().topic("t", 1).numbered("t", 0, 1000, 9).start();
+    let run =
+        || Keylane::run(&fake, &["pool", "-t", "t", "-g", "g", "--print", "%o\n", "-e"]).wait_exit(LIMIT);
+    assert_eq!(run().stdout_lines().len(), 1000);
+    fake.with(|s| {
+        s.log("t", 0).truncate(500);
+        s.move_leader("t", 0, 1);
+        s.append_records("t", 0, vec![("new", "v"); 600]);
+    });
+    let exit = run();
+    assert_eq!((exit.code, exit.stdout_lines().len()), (Some(0), 600), "{exit}");
+    assert!(exit.stderr.contains("the log was cut to 500"), "{exit}");
+    assert_eq!(fake.committed("g", "t", 0), Some(1100));
+}
+
+/// Where the start is the end of the log, the next owner must not take a later end for it.
+#[test]
+fn the_start_at_the_end_is_committed() {
+    let fake = Fake::builder().topic("t", 1).numbered("t", 0, 100, 9).start();
+    let mut args = vec!["pool", "-t", "t", "-g", "g", "--from", "latest", "--work-delay", "60s"];
+    // The group waits for so long for one that was killed.
+    args.extend(["-X", "session.timeout.ms=6000"]);
+    let mut child = Keylane::run(&fake, &args);
+    wait_committed(&fake, 0, 100);
+    append(&fake, 0, 1);
+    child.signal("KILL");
+    child.wait_exit(LIMIT);
+    let args = ["pool", "-t", "t", "-g", "g", "--from", "latest", "--print", "%o\n", "-e"];
+    let exit = Keylane::run(&fake, &args).wait_exit(LIMIT);
+    assert_eq!((exit.code, exit.stdout.trim()), (Some(0), "100"), "{exit}");
+}
+
 /// A typo makes no topic.
 #[test]
 fn a_missing_topic() {

@@ -15,6 +15,7 @@ use crate::records::BatchError;
 /// Kafka's error codes that keylane's code names. The full table is in the protocol guide, "Error codes".
 pub mod code {
     #![allow(missing_docs)] // the names are Kafka's own
+    pub const UNKNOWN_SERVER_ERROR: i16 = -1;
     pub const NONE: i16 = 0;
     pub const OFFSET_OUT_OF_RANGE: i16 = 1;
     pub const CORRUPT_MESSAGE: i16 = 2;
@@ -109,6 +110,10 @@ pub fn classify(api: Api, code: i16) -> Class {
         (Api::Produce, DUPLICATE_SEQUENCE_NUMBER) => Class::Fine,
         // A transaction is open on these offsets: wait as long as it takes (KIP-447).
         (Api::OffsetFetch, UNSTABLE_OFFSET_COMMIT) => Class::Retry,
+        // What went wrong at the leader may be over at the next look, or at the next leader; as Java has it.
+        (Api::Fetch | Api::ListOffsets | Api::OffsetForLeaderEpoch | Api::Metadata, UNKNOWN_SERVER_ERROR) => {
+            Class::Leader
+        }
         (
             _,
             LEADER_NOT_AVAILABLE
@@ -382,6 +387,15 @@ mod tests {
             "Fetch of orders/3@17 on broker 127.0.0.1:9092 (node 1): refused: TOPIC_AUTHORIZATION_FAILED (29); \
              ask for read or write access to the topic"
         );
+    }
+
+    #[test]
+    fn a_leader_that_does_not_know_what_went_wrong_is_asked_again() {
+        for api in [Api::Fetch, Api::ListOffsets, Api::OffsetForLeaderEpoch, Api::Metadata] {
+            assert_eq!(classify(api, -1), Class::Leader);
+        }
+        // There it is the coordinator's, and a start or a commit is never guessed at.
+        assert_eq!(classify(Api::OffsetFetch, -1), Class::Refused);
     }
 
     #[test]

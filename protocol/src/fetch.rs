@@ -248,8 +248,17 @@ impl Aborts {
         Aborts { to_open, open: HashSet::new() }
     }
 
-    /// Whether the records of the next batch are delivered.
+    /// Whether the records of the next batch are delivered. Whoever opens a batch checks it; one that nobody opens is
+    /// checked here: a damaged one may only look like a marker, or like one of an aborted transaction.
     fn deliver(&mut self, batch: &Batch) -> Result<bool, BatchError> {
+        let deliver = self.is_delivered(batch)?;
+        if !deliver {
+            batch.check_crc()?;
+        }
+        Ok(deliver)
+    }
+
+    fn is_delivered(&mut self, batch: &Batch) -> Result<bool, BatchError> {
         let header = &batch.header;
         while let Some((first, producer)) = self.to_open.last().copied()
             && first <= header.last_offset()

@@ -20,6 +20,7 @@ use std::time::Duration;
 use keylane_protocol::client::net::{LinkId, Net};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
+use rustix::net::sockopt;
 
 use clock::Instant;
 use resolver::{Question, Resolver};
@@ -27,6 +28,12 @@ use resolver::{Question, Resolver};
 const WAKE: Token = Token(0);
 /// An address that does not answer a connection attempt for this long is given up for the next one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A connection on which nothing has come for so long is asked whether it is still there,
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+/// again after this,
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+/// and is lost when so many times there was no answer.
+const KEEPALIVE_COUNT: u32 = 3;
 
 struct Socket {
     link: LinkId,
@@ -216,6 +223,7 @@ impl Driver {
         let mut stream = TcpStream::connect(address)?;
         // Requests are written whole; waiting to merge them would only delay them.
         let _ = stream.set_nodelay(true);
+        keep_alive(&stream);
         self.token += 1;
         let token = Token(self.token);
         self.poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
@@ -333,6 +341,15 @@ impl Driver {
             return net.on_disconnected(link, &why, now);
         }
     }
+}
+
+/// A connection may wait for hours, as for the next JoinGroup, while somebody on the way forgets it without a word.
+/// That is noticed here, and not by a member that is waited for. What the system refuses of it is not missed otherwise.
+fn keep_alive(stream: &TcpStream) {
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, KEEPALIVE_AFTER);
+    let _ = sockopt::set_tcp_keepintvl(stream, KEEPALIVE_EVERY);
+    let _ = sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT);
 }
 
 /// What a person is told when no address of a name can be connected to: the reason of each, the first one first.

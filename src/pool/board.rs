@@ -178,6 +178,13 @@ impl<B> Board<B> {
         self.own(slot.index(), position, leader_epoch);
     }
 
+    /// The position at which the slot was just assigned is to be committed, though nothing is finished.
+    pub fn commit_start(&mut self, slot: Slot) {
+        if let Some(owned) = self.owned_mut(slot) {
+            owned.tracker.commit_start();
+        }
+    }
+
     /// Ends the assignment and returns what `next` and its epoch were at the end, or None if it was not assigned. To be
     /// called when the last commit is acknowledged, or given up.
     pub fn revoke(&mut self, slot: Slot) -> Option<(i64, i32)> {

@@ -323,6 +323,9 @@ impl Engine {
             let mut state = self.shared.lock();
             let (offset, epoch) = (start.position.offset, start.position.epoch);
             let slot = state.board.assign(start.at.topic.clone(), start.at.partition, offset, epoch);
+            if start.is_new {
+                state.board.commit_start(slot);
+            }
             drop(state);
             // The end is where it was when the partition first came, or a busy topic would never be done with.
             let end = start.end.filter(|_| self.config.exit_at_end);
@@ -506,6 +509,17 @@ impl Engine {
         end: Option<i64>,
         why: &str,
     ) {
+        let slot = self.intakes.get(at).map(Intake::slot);
+        let next = slot.and_then(|slot| self.shared.lock().board.next(slot));
+        let position = match next.filter(|(next, _)| back && *next < position.offset) {
+            // What is not finished before that is in the log as ever.
+            Some((offset, epoch)) => {
+                let next = OffsetAndEpoch { offset, epoch };
+                self.consumer.rewind(at, next);
+                next
+            }
+            None => position,
+        };
         self.report.warning(format!("{at}: {why}; going on at offset {}", position.offset));
         let Some(intake) = self.intakes.get_mut(at) else { return };
         if back {
@@ -527,6 +541,8 @@ impl Engine {
             let slot = intake.slot();
             let mut state = self.shared.lock();
             state.board.reset(slot, position.offset, position.epoch);
+            // The group's offset is of a log that is no more.
+            state.board.commit_start(slot);
             let State { board, tries, .. } = &mut *state;
             tries.give_up_gone(board);
             // A partition on its way out stays so: thawed, it would hold up the rebalance to its limit.

@@ -48,7 +48,8 @@ pub struct Tracker {
     epoch: i32,
     /// Where the epoch changes: from which `next` on it is this one, in order.
     epochs: VecDeque<(i64, i32)>,
-    /// The last acknowledged commit, at first the position at assignment: ≤ next.
+    /// The last acknowledged commit, at first the position at assignment, or 1 less where that is still to be
+    /// committed: ≤ next.
     committed: i64,
 }
 
@@ -66,6 +67,11 @@ impl Tracker {
             epochs: VecDeque::new(),
             committed: position,
         }
+    }
+
+    /// The position itself is not committed yet, and is to be.
+    pub fn commit_start(&mut self) {
+        self.committed = self.committed.min(self.next_offset() - 1);
     }
 
     /// Registers delivered records and returns the ordinal of the first; the others follow on. Offsets rise and are not

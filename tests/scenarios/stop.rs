@@ -141,7 +141,7 @@ fn a_stderr_that_nobody_reads_stops_nothing() {
     command.args(["pool", "-b", kafka.brokers(), "-t", &topic, "-g", &topic, "--work-delay", "0"]);
     // A pipe's 64 KiB in some 3 s.
     command.args(["--stats", "10ms", "--format", "json"]);
-    let mut shell = Keylane::run_command(command);
+    let shell = Keylane::run_command(command);
     std::thread::sleep(Duration::from_secs(8));
     kafka.assert_caught_up(&topic, &topic);
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();

@@ -201,7 +201,8 @@ impl Membership {
     }
 
     fn beats(&self) -> bool {
-        self.identity.generation >= 0 && !matches!(self.phase, Phase::Ended | Phase::Out(_))
+        // One that is out of a round and about to end joins no other, and yet has a drain to finish under its lease.
+        self.identity.generation >= 0 && !matches!(self.phase, Phase::Ended)
     }
 
     // ---- join ----

@@ -12,11 +12,13 @@ use crate::metadata::TopicPartition;
 impl Consumer {
     /// These partitions cannot be read on; what is finished of them is as good as before.
     pub(super) fn break_partitions(&mut self, partitions: &[TopicPartition], error: Error) {
+        let mut forgot = false;
         for at in partitions {
             let incarnation = self.new_incarnation();
             let Some(partition) = self.partitions.get_mut(at) else { continue };
             if partition.is_moving_back() {
                 self.forget_partitions([at].into_iter());
+                forgot = true;
             } else {
                 partition.phase = Phase::Broken;
                 // Drops what was asked and is not answered yet.
@@ -24,6 +26,10 @@ impl Consumer {
             }
         }
         self.tell_broken(error);
+        if forgot {
+            // The owner still has it, and is not to be given it a second time.
+            self.stop();
+        }
     }
 
     /// These partitions are not what they were: nothing of them is committed any more. Nor is anything new fetched or

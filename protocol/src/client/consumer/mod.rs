@@ -85,6 +85,9 @@ pub struct Start {
     pub position: OffsetAndEpoch,
     /// The end of the partition, if it was asked for.
     pub end: Option<i64>,
+    /// The group has no offset, and who asks the log again would begin elsewhere: the position is to be committed
+    /// though nothing is finished.
+    pub is_new: bool,
 }
 
 /// Why partitions are gone without a commit.
@@ -203,6 +206,8 @@ struct Partition {
     leader_epoch: i32,
     end: Option<i64>,
     end_asked: bool,
+    /// See [`Start::is_new`].
+    is_new: bool,
     /// Last known end of what can be read; 0 before the first fetch.
     readable_end: i64,
     /// Whether the owner has been told of it.
@@ -341,6 +346,17 @@ impl Consumer {
     /// Whether there is (or may be) more to fetch of a partition than was fetched.
     pub fn has_backlog(&self, at: &TopicPartition) -> bool {
         self.partitions.get(at).is_some_and(|partition| partition.position < partition.readable_end)
+    }
+
+    /// The owner goes on here and not where the partition was just moved to, which lies behind records that it has not
+    /// finished.
+    pub fn rewind(&mut self, at: &TopicPartition, to: OffsetAndEpoch) {
+        let incarnation = self.new_incarnation();
+        let Some(partition) = self.partitions.get_mut(at) else { return };
+        partition.incarnation = incarnation;
+        (partition.position, partition.epoch) = (to.offset, to.epoch);
+        // What has come for the other position.
+        self.events.retain(|event| !matches!(event, Event::Fetched { at: of, .. } if of == at));
     }
 
     /// Says whether the owner has room for more of a partition. A partition without room is left out of the next
@@ -518,6 +534,7 @@ impl Partition {
             leader_epoch: -1,
             end: None,
             end_asked: false,
+            is_new: false,
             readable_end: 0,
             announced: false,
             revoking: false,

@@ -146,7 +146,7 @@ impl Consumer {
             } else if partition.may_be_announced(want_end) {
                 partition.announced = true;
                 let position = OffsetAndEpoch { offset: partition.position, epoch: partition.epoch };
-                added.push(Start { at: at.clone(), position, end: partition.end });
+                added.push(Start { at: at.clone(), position, end: partition.end, is_new: partition.is_new });
             }
         }
         if all_ready {
@@ -208,9 +208,12 @@ impl Consumer {
                 Some(Ok(Some(committed))) => {
                     partition.position = committed.offset;
                     partition.epoch = committed.epoch;
-                    partition.phase = Phase::Ready;
+                    // The log may have been cut since (KIP-320).
+                    let is_known = committed.epoch >= 0;
+                    partition.phase = if is_known { Phase::Validate { asked: false } } else { Phase::Ready };
                 }
                 Some(Ok(None)) => {
+                    partition.is_new = !matches!(self.config.from, StartFrom::Earliest);
                     let timestamp = match self.config.from {
                         StartFrom::Earliest => EARLIEST,
                         StartFrom::Latest => LATEST,

@@ -88,6 +88,11 @@ fn what_waits_for_the_start_of_a_new_log_is_forgotten_when_that_is_refused() {
     recreate(&mut world, 10);
     world.run(3_000);
     assert!(world.clients[0].owner.heard_broken("TOPIC_AUTHORIZATION_FAILED"));
+    // The owner has it as before: another round would hand it out a second time.
+    let joins = world.count(0, from, Api::JoinGroup);
+    world.join(config(&[Assignor::CooperativeSticky]), ms(20), ms(0));
+    world.run(3_000);
+    assert_eq!(world.count(0, from, Api::JoinGroup), joins);
     world.close(0, 1_000);
     world.run(500);
     assert_eq!(world.count(0, from, Api::OffsetCommit), 0, "the offsets of the old log");

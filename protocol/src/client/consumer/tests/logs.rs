@@ -184,6 +184,23 @@ fn damage_ends_a_partition_behind_what_is_sound() {
     assert!(owner.said(Duration::ZERO, "Fetch of t/0@6").is_some(), "{:?}", owner.log);
 }
 
+/// A bit makes records look like a marker, which nobody opens: they were passed, and committed.
+#[test]
+fn damage_that_looks_like_a_marker_is_damage() {
+    let mut world = World::new(9);
+    (0..3).for_each(|_| world.cluster.log("t", 0).append(3));
+    let (_, _, batch) = &mut world.cluster.log("t", 0).batches[1];
+    let mut bytes = batch.to_vec();
+    // The low byte of the attributes: control.
+    bytes[22] |= 1 << 5;
+    *batch = bytes.into();
+    world.join(config(&[Assignor::Range]), ms(20), ms(0));
+    world.run(3_000);
+    let owner = &world.clients[0].owner;
+    assert_eq!((owner.broken, owner.parts[&at(0)].done), (1, 3));
+    assert_eq!(world.cluster.committed[&at(0)].0, 3);
+}
+
 #[test]
 fn a_replica_that_the_leader_names_is_read_and_left_when_it_is_down() {
     let mut world = reader(|_| {});
