@@ -165,6 +165,19 @@ fn the_end_was_cut_below_the_commit() {
     assert_eq!(fake.committed("g", "t", 0), Some(1100));
 }
 
+/// A broker that cannot say where a log was cut is read from all the same.
+#[test]
+fn a_broker_that_knows_no_epochs() {
+    let fake =
+        Fake::builder().topic("t", 1).numbered("t", 0, 100, 9).without(ApiKey::OffsetForLeaderEpoch).start();
+    for records in [100, 10] {
+        let args = ["pool", "-t", "t", "-g", "g", "--print", "%o\n", "-e"];
+        let exit = Keylane::run(&fake, &args).wait_exit(LIMIT);
+        assert_eq!((exit.code, exit.stdout_lines().len()), (Some(0), records), "{exit}");
+        append(&fake, 0, 10);
+    }
+}
+
 /// Where the start is the end of the log, the next owner must not take a later end for it.
 #[test]
 fn the_start_at_the_end_is_committed() {

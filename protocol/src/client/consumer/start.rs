@@ -527,6 +527,14 @@ impl Consumer {
                 offsets::read_epoch_end(&response).into_iter().collect()
             }
             Ok(other) => unreachable!("{} answers OffsetForLeaderEpoch", other.api()),
+            // A broker that cannot say it, as some that are not Kafka: the position is believed.
+            Err(Error { fault: Fault::Incompatible(_), .. }) => {
+                let positions =
+                    asked.iter().filter_map(|(at, _)| Some((at.clone(), self.partitions.get(at)?)));
+                let whole =
+                    |partition: &Partition| Ok(OffsetAndEpoch { offset: partition.position, epoch: -1 });
+                positions.map(|(at, partition)| (at, whole(partition))).collect()
+            }
             Err(error) if matches!(error.class(), Class::Denied | Class::Refused) => {
                 return self.fatal(error);
             }
