@@ -6,6 +6,7 @@
 use std::process::ExitCode;
 
 use keylane_protocol::error::{Class, Error, Fault, code};
+use signal_hook::consts::{SIGHUP, SIGINT};
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +64,8 @@ impl Exit {
     /// How a run ends that this signal ended at once.
     pub fn of_signal(signal: i32) -> Exit {
         match signal {
-            1 => Exit::Hangup,
-            2 => Exit::Interrupt,
+            SIGHUP => Exit::Hangup,
+            SIGINT => Exit::Interrupt,
             _ => Exit::Terminate,
         }
     }

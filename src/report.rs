@@ -232,21 +232,30 @@ fn to_stderr(line: &str) {
     let patience = if unwritten == 0 { STDERR_PATIENCE } else { Duration::ZERO };
     let until = Instant::now() + patience;
     let is_written = hold_stderr(until).is_some_and(|_held| {
-        let missed =
-            format!("keylane: warning: {unwritten} lines are left out here: nobody read them in time\n");
-        let missed = if unwritten > 0 { missed.as_bytes() } else { b"" };
-        [missed, line.as_bytes()].iter().flat_map(|part| part.chunks(STDERR_BYTES)).all(|chunk| {
-            is_writable(until) && {
-                let _ = io::stderr().write_all(chunk);
-                true
-            }
-        })
+        let missed = match unwritten {
+            0 => String::new(),
+            _ => format!("keylane: warning: {unwritten} lines are left out here: nobody read them in time\n"),
+        };
+        write_in_time(&missed, until) && write_in_time(line, until)
     });
-    match is_written {
-        true => UNWRITTEN.fetch_sub(unwritten, Ordering::Relaxed),
-        false => UNWRITTEN.fetch_add(1, Ordering::Relaxed),
-    };
+    if is_written {
+        UNWRITTEN.fetch_sub(unwritten, Ordering::Relaxed);
+    } else {
+        UNWRITTEN.fetch_add(1, Ordering::Relaxed);
+    }
 }
+
+/// Whether all of it was written, or failed to be, which is nobody's to be told.
+fn write_in_time(text: &str, until: Instant) -> bool {
+    text.as_bytes().chunks(STDERR_BYTES).all(|chunk| {
+        let is_taken = is_writable(until);
+        if is_taken {
+            let _ = io::stderr().write_all(chunk);
+        }
+        is_taken
+    })
+}
+
 fn hold_stderr(until: Instant) -> Option<MutexGuard<'static, ()>> {
     loop {
         match STDERR.try_lock() {

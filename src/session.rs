@@ -54,6 +54,14 @@ impl Failure {
         }
     }
 
+    /// What telling an outcome gave that the exit code tells as well: nobody has to read it.
+    pub(crate) fn unless_unread(told: Result<(), Failure>) -> Result<(), Failure> {
+        match told {
+            Err(Failure::Stopped) => Ok(()),
+            told => told,
+        }
+    }
+
     /// Says it and gives the exit code.
     pub(crate) fn end(&self, report: &Report) -> Exit {
         match self {

@@ -94,7 +94,6 @@ impl PoolFlags {
             variable: Some(("COMMIT_INTERVAL", value::timeout_not_zero)),
             property: None,
         };
-        let (dispatch, order) = (self.dispatch, self.order);
         let pool = Pool {
             workers: layers.pick(self.workers, &workers)?.unwrap_or(8),
             commit_interval: layers
@@ -106,8 +105,8 @@ impl PoolFlags {
                 None => MemoryLimit::default_here(),
             },
             max_ahead: self.max_ahead,
-            dispatch,
-            order,
+            dispatch: self.dispatch,
+            order: self.order,
             null_key: self.null_key,
             lane_key: self.lane_key,
             gap_age: Some(self.gap_age).filter(|age| !age.is_zero()),
@@ -115,7 +114,8 @@ impl PoolFlags {
             consume: self.consume.resolve(self.common, command, layers, lecture::GROUP_POOL)?,
         };
         require!(
-            !pool.consume.handler.batches_by_key() || (dispatch == Dispatch::Lanes && order == Order::Key),
+            !pool.consume.handler.batches_by_key()
+                || (pool.dispatch == Dispatch::Lanes && pool.order == Order::Key),
             "--batch-by key is for --dispatch lanes and --order key: leave one of them out"
         );
         Ok(pool)

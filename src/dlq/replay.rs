@@ -135,11 +135,7 @@ impl Replay<'_> {
                 Some(Stop::Letter(exit)) => Some(exit),
             };
         }
-        match self.tell() {
-            // Nobody reads it; how it went is in the exit code.
-            Ok(()) | Err(Failure::Stopped) => {}
-            Err(failure) => return Err(failure),
-        }
+        Failure::unless_unread(self.tell())?;
         Ok(match exit {
             Some(exit) => exit,
             None if self.execute && self.skipped > 0 => Exit::Partly,

@@ -95,9 +95,7 @@ impl Sender {
     /// The exit after a signal.
     pub(super) fn stopped(&self) -> Exit {
         match (self.signals.count(), self.signals.last()) {
-            (2.., signal_hook::consts::SIGHUP) => Exit::Hangup,
-            (2.., signal_hook::consts::SIGINT) => Exit::Interrupt,
-            (2.., _) => Exit::Terminate,
+            (2.., signal) => Exit::of_signal(signal),
             _ => Exit::Unfinished,
         }
     }

@@ -126,8 +126,7 @@ const ENDS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 fn count_signals(signals: &[i32], wake: impl Fn(i32) + Send + 'static) -> io::Result<SignalCount> {
     let ignored = ignored().unwrap_or(0);
-    let wanted: Vec<i32> =
-        signals.iter().copied().filter(|signal| ignored & (1 << (signal - 1)) == 0).collect();
+    let wanted: Vec<i32> = signals.iter().copied().filter(|signal| !is_among(ignored, *signal)).collect();
     let mut signals = Signals::new(wanted)?;
     let count = SignalCount::default();
     let counted = count.clone();
@@ -138,6 +137,11 @@ fn count_signals(signals: &[i32], wake: impl Fn(i32) + Send + 'static) -> io::Re
         }
     })?;
     Ok(count)
+}
+
+/// Whether a mask of signals has this one.
+pub fn is_among(mask: u64, signal: i32) -> bool {
+    mask & (1 << (signal - 1)) != 0
 }
 
 /// The mask of signals that are ignored now, bit 0 being signal 1, from the kernel; none where it cannot be read.

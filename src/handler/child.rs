@@ -266,7 +266,7 @@ fn signals_by_default() -> SigSet {
         Some(ignored) if ignored & REAL_TIME == 0 => {
             let mut set = SigSet::all();
             Signal::iterator()
-                .filter(|signal| ignored & (1 << (*signal as i32 - 1)) != 0 && *signal != Signal::SIGPIPE)
+                .filter(|signal| signals::is_among(ignored, *signal as i32) && *signal != Signal::SIGPIPE)
                 .for_each(|signal| set.remove(signal));
             set
         }
@@ -307,7 +307,7 @@ fn watched(pid: Pid) -> io::Result<Ended> {
 /// # Errors
 /// The system refuses the handler.
 pub fn keep_ends() -> io::Result<()> {
-    if signals::ignored().is_some_and(|ignored| ignored & (1 << (SIGCHLD - 1)) != 0) {
+    if signals::ignored().is_some_and(|ignored| signals::is_among(ignored, SIGCHLD)) {
         signal_hook::flag::register(SIGCHLD, Arc::default())?;
     }
     Ok(())

@@ -37,12 +37,12 @@ enum Place {
     Offset,
 }
 
-const PLACES: [(&[u8], Place); 5] = [
-    (b"{}", Place::Value),
-    (b"{key}", Place::Key),
-    (b"{topic}", Place::Topic),
-    (b"{partition}", Place::Partition),
-    (b"{offset}", Place::Offset),
+const PLACES: [(&str, Place); 5] = [
+    ("{}", Place::Value),
+    ("{key}", Place::Key),
+    ("{topic}", Place::Topic),
+    ("{partition}", Place::Partition),
+    ("{offset}", Place::Offset),
 ];
 
 /// What is put into arguments. A null key or value is nothing.
@@ -88,8 +88,11 @@ impl Template {
 
 /// The first of `{}`, `{key}` and so on that would be replaced in a word.
 pub fn first_place(word: &[u8]) -> Option<&'static str> {
-    let found = (0..word.len()).find_map(|at| PLACES.iter().find(|(name, _)| word[at..].starts_with(name)));
-    found.and_then(|(name, _)| std::str::from_utf8(name).ok())
+    let name = |piece| match piece {
+        Piece::Text(_) => None,
+        Piece::Place(place) => PLACES.iter().find(|(_, of)| *of == place).map(|(name, _)| *name),
+    };
+    pieces(word).into_iter().find_map(name)
 }
 
 fn pieces(word: &[u8]) -> Vec<Piece> {
@@ -97,7 +100,8 @@ fn pieces(word: &[u8]) -> Vec<Piece> {
     let mut plain = Vec::new();
     let mut rest = word;
     while let Some((&first, after)) = rest.split_first() {
-        let found = PLACES.iter().find_map(|(name, place)| Some((*place, rest.strip_prefix(*name)?)));
+        let found =
+            PLACES.iter().find_map(|(name, place)| Some((*place, rest.strip_prefix(name.as_bytes())?)));
         match found {
             Some((place, after)) => {
                 if !plain.is_empty() {

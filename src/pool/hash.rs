@@ -38,17 +38,6 @@ struct Worker {
     busy: bool,
 }
 
-impl Worker {
-    fn pop(&mut self, items: &mut Items, records_max: usize, mut sink: impl FnMut(&Item)) {
-        for _ in 0..records_max {
-            let Some(item) = items.pop_front(&mut self.queue) else { break };
-            self.busy = true;
-            self.waiting -= 1;
-            sink(&item);
-        }
-    }
-}
-
 impl Hash {
     /// Panics with no worker at all: the command line refuses that.
     pub(crate) fn new(workers: u32) -> Hash {
@@ -79,11 +68,12 @@ impl Hash {
         items: &mut Items,
         worker: u32,
         records_max: usize,
-        mut sink: impl FnMut(u32, &Item),
+        sink: impl FnMut(u32, &Item),
     ) {
         let own = &mut self.workers[worker as usize];
-        if !own.busy {
-            own.pop(items, records_max, |item| sink(worker, item));
+        if !own.busy && !own.queue.is_empty() {
+            own.busy = true;
+            self.take_more(items, worker, records_max, sink);
         }
     }
 
@@ -97,7 +87,11 @@ impl Hash {
     ) {
         let own = &mut self.workers[worker as usize];
         assert!(own.busy, "a run belongs to a busy worker");
-        own.pop(items, records_max, |item| sink(worker, item));
+        for _ in 0..records_max {
+            let Some(item) = items.pop_front(&mut own.queue) else { break };
+            own.waiting -= 1;
+            sink(worker, &item);
+        }
     }
 
     pub(crate) fn give_back(&mut self, items: &mut Items, worker: u32, item: Item) {

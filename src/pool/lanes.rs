@@ -114,15 +114,8 @@ impl Lanes {
         let mut left = records_max;
         while left > 0 {
             let Some(id) = self.ready.pop_front() else { break };
-            let lane = &mut self.lanes[id as usize];
-            lane.state = State::Running;
-            while left > 0
-                && let Some(item) = items.pop_front(&mut lane.queue)
-            {
-                lane.waiting -= 1;
-                sink(id, &item);
-                left -= 1;
-            }
+            self.lanes[id as usize].state = State::Running;
+            left -= self.take_more(items, id, left, &mut sink);
         }
     }
 

@@ -23,12 +23,6 @@ impl Range {
     fn nth(&self, n: u32) -> Item {
         Item::new(self.first.batch, self.first.index + n, self.first.delta + n)
     }
-
-    /// What is left of it after its first `n` records.
-    fn after(&self, n: u32) -> Option<Range> {
-        let (first, ordinal) = (self.nth(n), self.ordinal + u64::from(n));
-        (n < self.len).then(|| Range { first, ordinal, len: self.len - n })
-    }
 }
 
 #[derive(Debug, Default)]
@@ -36,6 +30,22 @@ struct Lane {
     ranges: VecDeque<Range>,
     /// With a worker, and so not in turn. Not used where one run is out at a time.
     busy: bool,
+}
+
+impl Lane {
+    /// Up to so many records of the first range; returns how many.
+    fn take_front(&mut self, records_max: u32, mut sink: impl FnMut(&Item)) -> u32 {
+        let Some(range) = self.ranges.front_mut() else { unreachable!("what is taken from has a range") };
+        let count = range.len.min(records_max);
+        (0..count).for_each(|n| sink(&range.nth(n)));
+        if count == range.len {
+            self.ranges.pop_front();
+        } else {
+            let ordinal = range.ordinal + u64::from(count);
+            *range = Range { first: range.nth(count), ordinal, len: range.len - count };
+        }
+        count
+    }
 }
 
 /// One queue of ranges per partition.
@@ -110,18 +120,9 @@ impl Sequence {
     pub(crate) fn take_more(&mut self, slot: u32, records_max: usize, mut sink: impl FnMut(u32, &Item)) {
         let mut left = u32::try_from(records_max).unwrap_or(u32::MAX);
         // Where partitions run side by side this one is busy, and so not in turn.
-        let queue = &mut self.lanes[slot as usize].ranges;
-        while self.out.is_none()
-            && left > 0
-            && let Some(range) = queue.front_mut()
-        {
-            let count = range.len.min(left);
-            (0..count).for_each(|n| sink(slot, &range.nth(n)));
-            left -= count;
-            match range.after(count) {
-                Some(rest) => *range = rest,
-                None => drop(queue.pop_front()),
-            }
+        let lane = &mut self.lanes[slot as usize];
+        while self.out.is_none() && left > 0 && !lane.ranges.is_empty() {
+            left -= lane.take_front(left, |item| sink(slot, item));
         }
         self.take_in_turn(left, &mut sink);
     }
@@ -131,21 +132,14 @@ impl Sequence {
             && let Some(&slot) = self.turns.front()
         {
             let lane = &mut self.lanes[slot as usize];
-            let queue = &mut lane.ranges;
-            let Some(range) = queue.front_mut() else { unreachable!("a partition in turn has a range") };
             match &mut self.out {
                 Some(out) => *out = true,
                 None => lane.busy = true,
             }
-            let count = range.len.min(left).min(self.chunk_left);
-            (0..count).for_each(|n| sink(slot, &range.nth(n)));
+            let count = lane.take_front(left.min(self.chunk_left), |item| sink(slot, item));
             left -= count;
             self.chunk_left -= count;
-            match range.after(count) {
-                Some(rest) => *range = rest,
-                None => drop(queue.pop_front()),
-            }
-            let over = queue.is_empty();
+            let over = lane.ranges.is_empty();
             if lane.busy {
                 // Chunks are of turns, and here each run has a turn of its own.
                 self.chunk_left = self.chunk_records_max;

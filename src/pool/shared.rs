@@ -615,25 +615,18 @@ pub(super) mod tests {
     /// business until the next record came; while draining none came, and the drain stood still to its limit.
     #[test]
     fn the_worker_whose_queue_goes_on_is_woken() {
-        let mut board = Board::new(Dispatch::Hash { workers: 2 });
-        let slot = board.assign(Arc::from("t"), 0, 0, -1);
-        deliver(&mut board, slot, Route::new(0), 2);
-        let woken = Woken::default();
-        let clock = Clock::Virtual(Arc::default());
-        let shared = Shared::new(board, clock, Box::new(woken.clone()), 2, 1);
-        shared.set_lease(Duration::from_secs(1));
-        let mut tries = Vec::new();
-        assert_eq!(shared.take_tries(0, ONE, &mut tries), Next::Handle);
+        let (shared, slot, woken) = stage(Dispatch::Hash { workers: 2 }, 2, 0);
+        deliver(&mut shared.lock().board, slot, Route::new(0), 2);
+        let tried = take(&shared, 0);
         let failed =
             Failed { kind: Kind::Temporary, end: End::Exit(75), reason: String::new(), counts: false };
-        shared.settle(&mut vec![(tries.remove(0), Outcome::Failed(failed))], None);
-        assert_eq!(shared.take_tries(1, ONE, &mut tries), Next::Handle);
+        shared.settle(&mut vec![(tried, Outcome::Failed(failed))], None);
+        let tried = take(&shared, 1);
         assert_eq!(shared.take_tries(0, ONE, &mut Vec::new()), Next::Wait);
         woken.0.lock().unwrap().clear();
-        shared.settle(&mut vec![(tries.remove(0), Outcome::Done)], None);
+        shared.settle(&mut vec![(tried, Outcome::Done)], None);
         assert_eq!(*woken.0.lock().unwrap(), [0]);
-        assert_eq!(shared.take_tries(0, ONE, &mut tries), Next::Handle);
-        assert_eq!(tries[0].first().offset, 1);
+        assert_eq!(take(&shared, 0).first().offset, 1);
     }
 
     /// A pool of `workers` and its partition with so many records.
@@ -709,8 +702,7 @@ pub(super) mod tests {
             deliver_from(&mut shared.lock().board, slot, 2, 2);
             assert!(!shared.top_up(1 - first, &mut tried, 9, false, false));
             assert!(tried.len() > before);
-            let outcome = vec![(tried, Outcome::Done)];
-            shared.settle(&mut { outcome }, None);
+            shared.settle(&mut vec![(tried, Outcome::Done)], None);
         }
     }
 

@@ -401,6 +401,7 @@ pub(super) mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::handler::outcome::End;
     use crate::handler::tests::batch_of;
     use crate::pool::board::Dispatch;
     use crate::pool::route::{Route, Routed};
@@ -428,13 +429,22 @@ pub(super) mod tests {
         assert!(board.deliver(batch, 0, &records));
     }
 
+    /// The next record.
+    fn take(board: &mut Board<RecordBatch>) -> Try {
+        let mut run = Run::default();
+        board.take(0, 1, &mut run);
+        Try::new(run)
+    }
+
     /// A partition, and its one record with a worker.
     fn take_one(board: &mut Board<RecordBatch>) -> (Slot, Try) {
         let slot = board.assign(Arc::from("t"), 0, 0, -1);
         deliver(board, slot, Route::FREE, 1);
-        let mut run = Run::default();
-        board.take(0, 1, &mut run);
-        (slot, Try::new(run))
+        (slot, take(board))
+    }
+
+    fn failed(kind: Kind, code: i32) -> Failed {
+        Failed { kind, end: End::Exit(code), reason: String::new(), counts: true }
     }
 
     /// Whoever has the partition now tries the record afresh, and its tries are not counted twice.
@@ -447,9 +457,8 @@ pub(super) mod tests {
             if is_gone {
                 board.revoke(slot);
             }
-            let end = crate::handler::outcome::End::Exit(75);
-            let failed = Failed { kind: Kind::Temporary, end, reason: String::new(), counts: true };
-            tries.settle(&mut board, tried, Outcome::Failed(failed), Duration::ZERO);
+            let outcome = Outcome::Failed(failed(Kind::Temporary, 75));
+            tries.settle(&mut board, tried, outcome, Duration::ZERO);
             assert_eq!(tries.len(), usize::from(!is_gone));
             board.revoke(slot);
             tries.give_up_gone(&mut board);
@@ -483,21 +492,12 @@ pub(super) mod tests {
         let mut tries = Tries::new(Policy::default(), 1);
         let slot = board.assign(Arc::from("t"), 0, 0, -1);
         deliver(&mut board, slot, Route::FREE, 5);
-        let mut taken = (0..5).map(|_| {
-            let mut run = Run::default();
-            board.take(0, 1, &mut run);
-            Try::new(run)
-        });
-        let [before, short, due, waiting, judged] = [(); 5].map(|()| taken.next().unwrap());
+        let [before, short, due, waiting, judged] = [(); 5].map(|()| take(&mut board));
         board.freeze(slot);
-        let failed = || {
-            let end = crate::handler::outcome::End::Exit(1);
-            Failed { kind: Kind::Ordinary, end, reason: String::new(), counts: true }
-        };
         tries.due.extend([before, due]);
         tries.wait(Duration::from_secs(9), waiting, Waits::Again);
-        let verdict = Verdict::DeadLetter;
-        tries.judged.push(Judged { tried: judged, failed: failed(), verdict, refused: None });
+        let (failed, verdict) = (failed(Kind::Ordinary, 1), Verdict::DeadLetter);
+        tries.judged.push(Judged { tried: judged, failed, verdict, refused: None });
         let limit = Duration::from_secs(20);
         assert!(!tries.give_up_late(&mut board, |_| Some(limit)), "all can be done in time");
         tries.give_up(&mut board, short);

@@ -36,11 +36,12 @@ impl Engine {
     pub(super) fn poll_tries(&mut self, now: Duration) {
         let mut state = self.shared.lock();
         let State { board, tries, ends, .. } = &mut *state;
-        let ready = board.ready();
         let limit = |slot| ends.get(&slot).map(|ends| ends.term_at);
         let gave_up = !ends.is_empty() && tries.give_up_late(board, limit);
+        let ready = board.ready();
+        let ripened = tries.ripen(board, now) > 0;
         // Also what waited behind a record that is passed now, or given up.
-        let is_work = gave_up | (tries.ripen(board, now) > 0) | (board.ready() > ready);
+        let is_work = gave_up || ripened || board.ready() > ready;
         let judged = std::mem::take(&mut tries.judged);
         if is_work {
             self.shared.wake_workers(state, true);

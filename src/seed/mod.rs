@@ -262,9 +262,7 @@ impl<'a> Run<'a> {
     fn stopped(&self) -> Exit {
         let reached = self.config.messages.is_some_and(|messages| self.counts.made >= messages);
         match (self.signals.count(), self.signals.last()) {
-            (2.., signal_hook::consts::SIGHUP) => Exit::Hangup,
-            (2.., signal_hook::consts::SIGINT) => Exit::Interrupt,
-            (2.., _) => Exit::Terminate,
+            (2.., signal) => Exit::of_signal(signal),
             _ if self.config.messages.is_some() && !reached => Exit::Unfinished,
             _ if self.counts.failed > 0 => Exit::Partly,
             _ => Exit::Done,

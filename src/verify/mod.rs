@@ -44,12 +44,8 @@ fn judged(config: &Verify, report: &Report) -> Result<Exit, Failure> {
         report.note("without -t TOPIC neither missing records nor the order of keys can be told");
     }
     let findings = judge::judge(&evidence);
-    let exit = if findings.is_clean() { Exit::Done } else { Exit::Partly };
-    match tell(&findings, config, report) {
-        // The verdict is in the exit code as well, whoever reads the line.
-        Ok(()) | Err(Failure::Stopped) => Ok(exit),
-        Err(failure) => Err(failure),
-    }
+    Failure::unless_unread(tell(&findings, config, report))?;
+    Ok(if findings.is_clean() { Exit::Done } else { Exit::Partly })
 }
 
 /// The tries of the topic in all joblogs; without a topic there may be one topic only.

@@ -380,15 +380,22 @@ fn nothing_is_left_of_many_children() {
     kafka.assert_caught_up(&topic, &topic);
 }
 
+/// keylane as whoever ignores this signal starts it; its arguments follow.
+fn ignoring(signal: &str) -> Command {
+    let mut command = Command::new("sh");
+    let script = format!("trap '' {signal}; exec \"$@\"");
+    command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_keylane")]);
+    command
+}
+
 /// `nohup keylane … &`, and its terminal goes.
 #[test]
 fn an_ignored_hangup_stays_ignored() {
     let kafka = Cluster::any();
     let stage = Stage::of(&kafka, &three());
     let script = stage.script("sleep 0.2; grep SigIgn /proc/self/status >> $D/ignored");
-    let mut command = Command::new("sh");
-    let (group, keylane) = (stage.group("g"), env!("CARGO_BIN_EXE_keylane"));
-    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", keylane]);
+    let group = stage.group("g");
+    let mut command = ignoring("HUP");
     command.args(stage.args(&group, &["-b", kafka.brokers(), "-w", "1", "-e", "--", "sh", "-c", &script]));
     let mut keylane = Keylane::run_command(command);
     wait_until("a child", LIMIT, || (!stage.lines("ignored").is_empty()).then_some(()));
@@ -412,9 +419,8 @@ fn an_ignored_hangup_stays_ignored() {
 fn where_sigchld_is_ignored_ends_are_still_known() {
     let kafka = Cluster::any();
     let stage = Stage::of(&kafka, &three());
-    let mut command = Command::new("sh");
-    let (group, keylane) = (stage.group("g"), env!("CARGO_BIN_EXE_keylane"));
-    command.args(["-c", "trap '' CHLD; exec \"$@\"", "sh", keylane]);
+    let group = stage.group("g");
+    let mut command = ignoring("CHLD");
     let script = "test $KEYLANE_OFFSET != 1 || exit 65; sleep 0.1";
     command.args(stage.args(&group, &["-b", kafka.brokers(), "-e", "--on-fail", "skip"]));
     command.args(["--", "sh", "-c", script]);

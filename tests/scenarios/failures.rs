@@ -37,6 +37,12 @@ fn records_read() -> u32 {
     COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// What `dlq list` tells of each letter.
+fn letters(kafka: &Cluster, dead: &str) -> Vec<serde_json::Value> {
+    let list = kafka.run(&["dlq", "list", "-t", dead, "--format", "json"]).stdout;
+    list.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 /// Fields of a joblog's lines.
 fn joblog(path: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(path).unwrap();
@@ -345,13 +351,11 @@ fn exit_codes_mean_what_was_said() {
         (Some(1), Some("8"), Some("2")),
         "{exit}"
     );
-    let list = kafka.run(&["dlq", "list", "-t", &dead, "--format", "json"]).stdout;
-    let letters: Vec<serde_json::Value> =
-        list.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let letters = letters(&kafka, &dead);
     let told: Vec<_> =
         letters.iter().map(|letter| (letter["exit"].as_str(), letter["attempts"].as_i64())).collect();
-    assert!(told.contains(&(Some("3"), Some(1))) && told.contains(&(Some("65"), Some(1))), "{list}");
-    assert_eq!(told.len(), 2, "{list}");
+    assert!(told.contains(&(Some("3"), Some(1))) && told.contains(&(Some("65"), Some(1))), "{letters:?}");
+    assert_eq!(told.len(), 2, "{letters:?}");
 }
 
 /// The topic is read to where it ended, though its leaders refuse, lose answers and forget sessions.
@@ -391,20 +395,16 @@ fn a_batch_that_fails_is_a_letter_for_each_record() {
     assert!(exit.code == Some(1) && (1..=8).contains(&lost), "{exit}");
     assert_eq!(exit.done("processed"), Some((40 - lost).to_string().as_str()), "{exit}");
     kafka.assert_caught_up(&topic, &topic);
-    let letters = kafka.run(&["dlq", "list", "-t", &dead, "--format", "json"]).stdout;
+    let letters = letters(&kafka, &dead);
     let offsets: std::collections::BTreeSet<i64> = letters
-        .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .iter()
         .map(|letter| {
-            assert_eq!(
-                (letter["attempts"].as_i64(), letter["exit"].as_str()),
-                (Some(2), Some("1")),
-                "{letter}"
-            );
+            let told = (letter["attempts"].as_i64(), letter["exit"].as_str());
+            assert_eq!(told, (Some(2), Some("1")), "{letter}");
             letter["origin_offset"].as_i64().unwrap_or_else(|| panic!("{letter}"))
         })
         .collect();
-    assert!(offsets.len() as u64 == lost && offsets.contains(&13), "{letters}");
+    assert!(offsets.len() as u64 == lost && offsets.contains(&13), "{letters:?}");
 }
 
 /// A child that ends well because it was told to has not done its record, and the joblog does not say so.

@@ -1,9 +1,9 @@
 //! A worker of `--pipe`: it takes records, feeds its child and takes the child's answers, all in one wait.
 //!
 //! Guarantees: neither pipe is waited for alone, so there is no deadlock whichever side stops reading; a child that is
-//! slow to read gets none of it any more once the lease is over; what a child has
-//! open gets its outcomes only when the child is reaped, so no key is worked on twice at once; a child that comes to
-//! nothing is not started again and again without a rest.
+//! slow to read is given no further record once the lease is over; what a child has open gets its outcomes only when
+//! the child is reaped, so no key is worked on twice at once; a child that comes to nothing is not started again and
+//! again without a rest.
 
 use std::io;
 use std::os::fd::AsFd;
