@@ -24,7 +24,8 @@ pub enum What {
     Fail,
     /// A pool is dead, by SIGKILL: what its children do from now on is an orphan's.
     Killed,
-    /// The group's committed offset was at least this far before this line.
+    /// The group's committed offset was at least this far before this line. In place of a pool's number stands the
+    /// node of the coordinator that said so, 0 if it is not known.
     Committed,
     /// A broker is about to be taken away.
     Away,

@@ -26,6 +26,18 @@ pub fn run() {
             "b1@0 d1@0 b1@1 d1@1 c2 a0 c1 i0 c2 b1@2 d1@2 b1@3 d1@3",
         ),
         (
+            "",
+            "by one that Kafka chose itself",
+            Gone::Left,
+            "b1@0 d1@0 b1@1 d1@1 c1@2 c2@1 b1@2 d1@2 b1@3 d1@3",
+        ),
+        (
+            "commit went back:",
+            "by one that is new no longer",
+            Gone::Left,
+            "b1@0 d1@0 b1@1 d1@1 c1@2 c2@2 b1@2 d1@2 b1@3 d1@3 c2@3 c2@2",
+        ),
+        (
             "began below the commit:",
             "for its next owner, too",
             Gone::Left,
@@ -82,8 +94,8 @@ pub fn run() {
 }
 
 /// `b1@0`: member 1 begins offset 0, at a new second; d, f, r: it has done it, failed, rejected it; `c3`: 3 is
-/// committed; `k1`: member 1 is dead; `a0`, `i0`: a broker is away, and back. Offsets 0 and 2 have one key, 1 and 3
-/// another.
+/// committed, `c2@3`: so says node 2; `k1`: member 1 is dead; `a0`, `i0`: a broker is away, and back. Offsets 0 and 2
+/// have one key, 1 and 3 another.
 fn history(lines: &str, gone_1: Gone) -> Evidence {
     let mut events: Vec<Event> = Vec::new();
     for (second, word) in (1..).zip(lines.split_whitespace()) {

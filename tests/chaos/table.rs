@@ -11,6 +11,8 @@ pub struct Table {
     names: Vec<String>,
     columns: Vec<BTreeMap<String, String>>,
     verified: Vec<String>,
+    /// Said again at the end, where whoever reads a log looks first.
+    violations: Vec<String>,
 }
 
 impl Table {
@@ -52,6 +54,9 @@ impl Table {
         self.names.extend(rows.iter().map(|(name, _)| name.clone()).filter(|name| !known.contains(name)));
         self.columns.push(rows.into_iter().collect());
         self.verified.push(outcome.verified.clone());
+        let round = plan.index + 1;
+        self.violations
+            .extend(outcome.violations.iter().map(|what| format!("round {round}: VIOLATION {what}")));
     }
 }
 
@@ -65,8 +70,8 @@ impl fmt::Display for Table {
             }
             writeln!(f)?;
         }
-        for verified in &self.verified {
-            writeln!(f, "{verified}")?;
+        for line in self.verified.iter().chain(&self.violations) {
+            writeln!(f, "{line}")?;
         }
         Ok(())
     }

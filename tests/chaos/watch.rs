@@ -30,10 +30,12 @@ impl Commits {
         let reader = std::thread::spawn(move || {
             for line in answers.lines().map_while(Result::ok) {
                 let answer: Value = serde_json::from_str(&line).unwrap_or_default();
+                let coordinator = answer["coordinator_node"].as_u64().and_then(|node| node.try_into().ok());
                 for partition in answer["partitions"].as_array().into_iter().flatten() {
                     let number = |name: &str| partition[name].as_i64();
                     if let (Some(index), Some(offset)) = (number("partition"), number("current_offset")) {
-                        ledger.append(What::Committed, 0, (index as i32, offset), "-").expect("a line");
+                        let (place, coordinator) = ((index as i32, offset), coordinator.unwrap_or(0));
+                        ledger.append(What::Committed, coordinator, place, "-").expect("a line");
                     }
                 }
             }
