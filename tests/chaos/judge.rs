@@ -25,8 +25,8 @@ use crate::evidence::{Career, Evidence, Gone, Tenure};
 const TOLERANCE: Duration = Duration::from_millis(25);
 /// From the start of a process to its first line, on a machine that is very busy.
 const SPAWN_MAX: Duration = Duration::from_secs(3);
-/// For so long after the last broker has come back, or after another node has answered for the first time, a
-/// coordinator may be new.
+/// For so long after the last broker has come back, or after another node than before has answered, a coordinator may
+/// be new.
 const FAILOVER_MAX: Duration = Duration::from_secs(5);
 /// From SIGCONT until what a member lost meanwhile has been sent KILL.
 const END_MAX: Duration = Duration::from_secs(3);
@@ -205,8 +205,9 @@ impl<'a> Case<'a> {
         // The highest, and the newest.
         let mut seen: BTreeMap<i32, i64> = BTreeMap::new();
         let mut last: BTreeMap<i32, i64> = BTreeMap::new();
-        // Brokers that are away, and since when none is. Kafka moves a coordinator by itself, too: from a broker that
-        // the machine gave no time to say that it is alive.
+        // Brokers that are away, and since when none is and the coordinator has been the same. Kafka moves it by
+        // itself, too: back to a broker that has been there again for a while, and away from one that the machine
+        // gave no time to say that it is alive.
         let (mut away, mut settled, mut coordinator) = (0, Duration::ZERO, 0);
         for event in &self.evidence.events {
             let (partition, offset) = event.place;
@@ -223,8 +224,12 @@ impl<'a> Case<'a> {
                 }
                 What::Committed => {
                     verdict.commits_seen += 1;
+                    // Zero is one that is not known, so the first answer of all is no move.
                     if event.member != coordinator && event.member != 0 {
-                        (coordinator, settled) = (event.member, event.time);
+                        if coordinator != 0 {
+                            settled = event.time;
+                        }
+                        coordinator = event.member;
                     }
                     last.insert(partition, offset);
                     let most = seen.entry(partition).or_default();

@@ -33,6 +33,12 @@ pub fn run() {
         ),
         (
             "commit went back:",
+            "by the only one there was",
+            Gone::Left,
+            "b1@0 d1@0 b1@1 d1@1 c1@2 c1@1 b1@2 d1@2 b1@3 d1@3",
+        ),
+        (
+            "commit went back:",
             "by one that is new no longer",
             Gone::Left,
             "b1@0 d1@0 b1@1 d1@1 c1@2 c2@2 b1@2 d1@2 b1@3 d1@3 c2@3 c2@2",

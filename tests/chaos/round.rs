@@ -504,10 +504,9 @@ impl<'k> Stage<'k> {
     }
 
     fn letters(&self) -> BTreeSet<Place> {
-        let exit = self.kafka.run(&["dlq", "list", "-t", &self.team.letters, "--format", "json"]);
-        let letters = exit.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let letters = letters.filter(|letter| letter["type"] == "letter");
+        let letters = self.kafka.letters(&self.team.letters).into_iter();
         letters
+            .filter(|letter| letter["type"] == "letter")
             .map(|letter| {
                 let number =
                     |name: &str| letter[name].as_i64().unwrap_or_else(|| panic!("no {name}: {letter}"));

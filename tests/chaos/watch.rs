@@ -30,11 +30,11 @@ impl Commits {
         let reader = std::thread::spawn(move || {
             for line in answers.lines().map_while(Result::ok) {
                 let answer: Value = serde_json::from_str(&line).unwrap_or_default();
-                let coordinator = answer["coordinator_node"].as_u64().and_then(|node| node.try_into().ok());
+                let coordinator = answer["coordinator_node"].as_u64().map_or(0, |node| node as u32);
                 for partition in answer["partitions"].as_array().into_iter().flatten() {
                     let number = |name: &str| partition[name].as_i64();
                     if let (Some(index), Some(offset)) = (number("partition"), number("current_offset")) {
-                        let (place, coordinator) = ((index as i32, offset), coordinator.unwrap_or(0));
+                        let place = (index as i32, offset);
                         ledger.append(What::Committed, coordinator, place, "-").expect("a line");
                     }
                 }

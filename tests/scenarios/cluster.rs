@@ -228,6 +228,12 @@ impl Cluster {
         }
     }
 
+    /// What `dlq list` tells of each letter of a dead-letter topic.
+    pub fn letters(&self, dead: &str) -> Vec<serde_json::Value> {
+        let list = self.run(&["dlq", "list", "-t", dead, "--format", "json"]).stdout;
+        list.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
     /// Starts a Java program, a class of Kafka's jars or a file of `tests/peers`.
     pub fn java(&self, program: &str, args: &[&str]) -> Keylane {
         let mut command = Command::new(repository("scripts/kafka"));

@@ -37,12 +37,6 @@ fn records_read() -> u32 {
     COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What `dlq list` tells of each letter.
-fn letters(kafka: &Cluster, dead: &str) -> Vec<serde_json::Value> {
-    let list = kafka.run(&["dlq", "list", "-t", dead, "--format", "json"]).stdout;
-    list.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
 /// Fields of a joblog's lines.
 fn joblog(path: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(path).unwrap();
@@ -351,7 +345,7 @@ fn exit_codes_mean_what_was_said() {
         (Some(1), Some("8"), Some("2")),
         "{exit}"
     );
-    let letters = letters(&kafka, &dead);
+    let letters = kafka.letters(&dead);
     let told: Vec<_> =
         letters.iter().map(|letter| (letter["exit"].as_str(), letter["attempts"].as_i64())).collect();
     assert!(told.contains(&(Some("3"), Some(1))) && told.contains(&(Some("65"), Some(1))), "{letters:?}");
@@ -395,7 +389,7 @@ fn a_batch_that_fails_is_a_letter_for_each_record() {
     assert!(exit.code == Some(1) && (1..=8).contains(&lost), "{exit}");
     assert_eq!(exit.done("processed"), Some((40 - lost).to_string().as_str()), "{exit}");
     kafka.assert_caught_up(&topic, &topic);
-    let letters = letters(&kafka, &dead);
+    let letters = kafka.letters(&dead);
     let offsets: std::collections::BTreeSet<i64> = letters
         .iter()
         .map(|letter| {

@@ -133,8 +133,7 @@ fn a_hanging_child_is_tried_again_and_then_set_aside() {
     let pids = stage.lines("pids");
     assert_eq!(pids.len(), 6, "three tries, each a group of two");
     assert!(!pids.iter().any(|pid| is_alive(pid)), "{pids:?}");
-    let list = kafka.run(&["dlq", "list", "-t", &dead, "--format", "json"]).stdout;
-    let letter: Value = serde_json::from_str(list.lines().next().unwrap()).unwrap();
+    let letter = &kafka.letters(&dead)[0];
     assert_eq!(letter["attempts"].as_i64(), Some(3), "{letter}");
     assert_eq!(stage.committed(&group), 40);
 }
